@@ -1,4 +1,4 @@
-"""Decision models of transformers 5.23 beside lastword, on the same texts and model.
+"""Decision models of transformers 5.23 compared with lastword, on the same texts and model.
 
     OMP_NUM_THREADS=1 python experiments/decision_models.py MODEL DATA FOLDER
 
@@ -45,8 +45,8 @@ def asking(folder: Path, *, reverse: bool = False) -> Callable[[Row], str]:
     pipe = pipeline("decision", str(folder), dtype="float32")
 
     def answer(row: Row) -> str:
-        asked = {"q": dict(request_of(question_of(row, reverse=reverse)))}
-        return str(pipe({"state": row["input"], "questions": asked})["q"]["choice"])
+        questions = {"q": dict(request_of(question_of(row, reverse=reverse)))}
+        return str(pipe({"state": row["input"], "questions": questions})["q"]["choice"])
 
     return answer
 

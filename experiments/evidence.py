@@ -1,19 +1,19 @@
-"""Does it help on a real model? The records behind docs/evidence.md, and the page made of them.
+"""The records behind docs/evidence.md, and the page itself: does TRACE help on a real model?
 
     python experiments/evidence.py run [STAGE ...] --data DATA [--models MODELS] [--model M]
     python experiments/evidence.py jobs --data DATA --model M [--model M] [--sets SET ...]
     python experiments/evidence.py keep [--runs evidence]
     python experiments/evidence.py page
 
-`run` computes the stages (left out, all of them) and goes on where it was stopped; `--model` takes
-the place of SmolLM2, for one's own model on one's own GPU. DATA holds TruthfulQA, HaluEval-QA, FIB
-and FACTOR; MODELS holds stories260K, a model too small to know anything, and its stage is left out
-without. `jobs` asks models the jobs where people pick one of a set of labels, by the prompt that
-`lastword try` and `decide` write when nothing is said, and 100 or fewer items of other sets; it
-leaves their items in `items`, a file a set.
-`keep` copies the records into experiments/results/evidence without text, which is not ours to
-publish; `lastword report` reads them there. `page` makes docs/evidence.md of them, and their
-numbers as `results/evidence.json`.
+`run` computes the stages (by default all of them) and continues an interrupted run; `--model`
+replaces SmolLM2 by another model. DATA contains TruthfulQA, HaluEval-QA, FIB and FACTOR; MODELS
+contains stories260K, a model too small to have any knowledge. Without MODELS its stage is left
+out. `jobs` runs models on tasks that choose one of a set of labels, with the default prompt of
+`lastword try` and `decide`, and on 100 or fewer items of other sets. It stores their items in
+`items`, one file per set.
+`keep` copies the records into experiments/results/evidence without text, which may not be
+published here; `lastword report` reads them there. `page` writes docs/evidence.md from them, and
+their numbers as `results/evidence.json`.
 """
 
 import argparse
@@ -47,8 +47,8 @@ from lastword.text.tokens import Chat
 
 SMOLLM2 = "lastword/smollm2-135m"
 STORIES = "stories260K"
-KEPT = Path(__file__).parent / "results" / "evidence"
-# Sets of jobs and how many of their first items the study asks.
+RECORDS = Path(__file__).parent / "results" / "evidence"
+# Sets of jobs, and the number of first items used.
 JOBS = {
     "tools": 300,
     "trec": 300,
@@ -60,7 +60,7 @@ JOBS = {
     "banking77": 60,
     "clinc150": 40,
 }
-# Benchmarks that the study asks further models on, and how many questions of each.
+# Benchmarks of further models, and the number of questions of each.
 LATER = {"truthfulqa": 100, "everyday": 300, "halueval-qa": 50, "factor": 60, "fib": 25}
 TRAJECTORIES = ("trajectory", "blind_trajectory")
 FIELDS = ("id", "prompt", "question", "blind_prompt", "content_free", "candidates", "truthful")
@@ -72,15 +72,15 @@ class Stage:
     """One cell.
 
     Attributes:
-        benchmark: Its name.
-        variant: Of the template; None for the benchmark's own.
-        model: Its name; None for the model that the evidence is about.
+        benchmark: Name of the benchmark.
+        variant: Variant of the template; None for the benchmark's default.
+        model: Name of the model; None for the model of the evidence.
         chat: Whether the prompt goes into the tokenizer's chat template.
-        kind: The kind of items that are read; None for all.
-        limit: How many questions, drawn at random with seed 0; None for all.
+        kind: Kind of items to read; None for all.
+        limit: Number of questions, drawn at random with seed 0; None for all.
         blind: As in `lastword eval --blind`.
-        methods: TRACE's peers, by name.
-        root: Folder of its records: cells of one name do not stand in one folder.
+        methods: Other methods to compare, by name.
+        root: Folder of its records. Cells with one name need different folders.
     """
 
     benchmark: str
@@ -136,7 +136,7 @@ def main() -> None:
 
 
 def run(stages: Sequence[str], data: Path, model: str, models: Path | None, runs: Path) -> None:
-    """Compute what the stages lack."""
+    """Compute the missing parts of the stages."""
     for name in stages or STAGES:
         stage = STAGES[name]
         if stage.model == STORIES and models is None:
@@ -160,10 +160,10 @@ def run(stages: Sequence[str], data: Path, model: str, models: Path | None, runs
 
 
 def chosen(stage: Stage, data: Path) -> Dataset:
-    """The stage's questions; those that the package carries are not in DATA."""
-    benchmark, own = find(stage.benchmark), stage.benchmark in ("everyday", "demo")
+    """Return the stage's questions; DATA does not have those of the package."""
+    benchmark, embedded = find(stage.benchmark), stage.benchmark in ("everyday", "demo")
     seed = None if stage.limit is None else 0
-    dataset = benchmark.load(None if own else data, limit=stage.limit, seed=seed)
+    dataset = benchmark.load(None if embedded else data, limit=stage.limit, seed=seed)
     wanted = tuple(e for e in dataset.examples if stage.kind in (None, e.kind))
     return replace(dataset, examples=wanted)
 
@@ -174,14 +174,14 @@ def load(model: str, chat: bool) -> Decider:
 
 
 def jobs(data: Path, models: Sequence[str], sets: Sequence[str], runs: Path) -> None:
-    """Ask models the items of the study."""
+    """Run models on the items of the study."""
     for model in models:
         for name in sets:
-            asked(load(model, chat=False), data, name, runs)
+            run_job(load(model, chat=False), data, name, runs)
 
 
-def asked(decider: Decider, data: Path, name: str, runs: Path) -> None:
-    """Ask a model the items of a set, where it has not been done."""
+def run_job(decider: Decider, data: Path, name: str, runs: Path) -> None:
+    """Run a model on the items of a set, unless it is done."""
     items = runs / "items" / f"{name}.jsonl"
     if not items.exists():
         items.parent.mkdir(parents=True, exist_ok=True)
@@ -200,7 +200,7 @@ def asked(decider: Decider, data: Path, name: str, runs: Path) -> None:
 
 
 def draw(population: Sequence[Any], size: int) -> list[int]:
-    """Places without replacement, in order."""
+    """Return positions drawn without replacement, in order."""
     return sorted(np.random.default_rng(0).permutation(len(population))[:size].tolist())
 
 
@@ -209,10 +209,10 @@ def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def job(row: dict[str, Any]) -> Item:
-    """A row as `lastword try` asks it when nothing else is said."""
-    options = [own if isinstance(own, dict) else {"value": own} for own in row["choices"]]
+    """Return a row as the item of `lastword try` with default options."""
+    options = [o if isinstance(o, dict) else {"value": o} for o in row["choices"]]
     question = Choice(
-        row["instructions"], [Option(own["value"], own.get("description")) for own in options]
+        row["instructions"], [Option(o["value"], o.get("description")) for o in options]
     )
     ready = prepare_questions({"q": question})
     item = item_of(
@@ -222,7 +222,7 @@ def job(row: dict[str, Any]) -> Item:
 
 
 def keep(runs: Path) -> None:
-    """Copy whole cells, each as one part, without text and with numbers rounded to float32."""
+    """Copy complete cells, each as one part, without text and with numbers rounded to float32."""
     for cell in find_cells(runs):
         if missing_places(cell):
             print(f"{cell} is not done yet, and left out")
@@ -230,35 +230,35 @@ def keep(runs: Path) -> None:
         table = pa.concat_tables([read_part(path) for path in part_paths(cell).values()])
         rows = [without_text(row) for row in table.sort_by("place").to_pylist()]
         info = read_run(cell) | {"plan": [" ".join(str(row["place"]) for row in rows)]}
-        made = RecordPart(0, serialise(rows), len(rows))
-        collect(info, KEPT / cell.relative_to(runs).parts[0], partial(only, made))
+        part = RecordPart(0, serialise(rows), len(rows))
+        collect(info, RECORDS / cell.relative_to(runs).parts[0], partial(only, part))
 
 
 def only(part: RecordPart, run: Run) -> list[RecordPart]:
-    """The one part of a run."""
+    """Return the only part of a run."""
     return [part]
 
 
 def without_text(row: dict[str, Any]) -> dict[str, Any]:
-    """A record whose candidates are `x` (or `é`, of two bytes) for each of their characters."""
+    """Return a record with `x` (or `é`, of two bytes) for each character of its candidates."""
     masked = [mask(text) for text in row["candidates"]]
     short = {name: rounded(row[name]) for name in (*TRAJECTORIES, *SCORES)}
     return row | short | {"candidates": masked, "prompt": "", "question": None, "group": 0}
 
 
 def mask(text: str) -> str:
-    """As many characters, and as far as two bytes a character go as many bytes."""
+    """Return as many characters with, up to two bytes per character, as many bytes."""
     wide = min(len(text.encode()) - len(text), len(text))
     return "é" * wide + "x" * (len(text) - wide)
 
 
 def rounded(numbers: Any) -> Any:
-    """Scores or a trajectory in float32, as lists; None where there is none."""
+    """Return scores or a trajectory in float32 as lists, or None."""
     return None if numbers is None else np.float32(numbers).tolist()
 
 
 def serialise(rows: list[dict[str, Any]]) -> bytes:
-    """As the store does it, with the bytes of numbers apart: those that rounding cleared pack."""
+    """Serialise like the store, with byte-stream splitting, which compresses rounded numbers."""
     sink = pa.BufferOutputStream()
     pq.write_table(
         to_table(rows),
@@ -277,8 +277,8 @@ def serialise(rows: list[dict[str, Any]]) -> bytes:
 
 
 def page() -> None:
-    """Make the page of what was kept."""
-    evidence_page.write(KEPT)
+    """Write the page from the stored records."""
+    evidence_page.write(RECORDS)
 
 
 COMMANDS: Mapping[str, Callable[..., None]] = {

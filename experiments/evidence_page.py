@@ -1,7 +1,7 @@
-"""The page of the evidence: docs/evidence.md and its figures, from the records that are kept.
+"""The page of the evidence: docs/evidence.md and its figures, from the stored records.
 
-Its words stand in `evidence.md.jinja`; every number comes from the records. The same numbers go to
-`results/evidence.json`, which `recompute.py` holds to the records without a line of lastword.
+Its text is in `evidence.md.jinja`; every number comes from the records. The same numbers go to
+`results/evidence.json`, which `recompute.py` checks against the records without using lastword.
 """
 
 import json
@@ -52,7 +52,7 @@ FURTHER = HERE / "results" / "evidence.md"
 PROMISED = HERE / "results" / "promised.json"  # of promised.py
 PROBES = HERE / "results" / "probes"  # of probes.py
 LABELS, MORE, NULL = "100", "200", ", labels permuted"
-# Cells whose probe is right more often than the model by ten points, which half of 100 labels
+# Cells whose probe is at least ten points more accurate than the model, which half of 100 labels
 # seldom prove.
 UNPROVED = (
     *("smollm2-135m, sst2", "smollm2-135m, agnews", "gemma, agnews", "qwen, agnews"),
@@ -88,9 +88,9 @@ MODELS = {
     "gemma": "Gemma 3 270M",
     "qwen": "Qwen2.5-Coder-0.5B",
 }
-# Each is held against the base that the page prints: means over tokens.
+# Each is compared with the base on the page: means over tokens.
 CORRECTIONS = ("trace-gated", "pmi@0.25", "pmi@0.5", "pmi@1", "dcpmi", "batch-calibrated")
-# Not in README: other templates of a set, and sets that are no job or whose base is below chance.
+# Not in README: other templates of a set, and sets that are no tasks or have a base below chance.
 LEFT_OUT = ("TruthfulQA, our", "TruthfulQA, no", "TruthfulQA, chat", "HaluEval", "FIB", "FACTOR")
 THETA = Theta()
 
@@ -101,8 +101,8 @@ class Correction:
 
     Attributes:
         mc1: Mean MC1.
-        fixed: Items that the base has wrong and it right.
-        broken: Items that the base has right and it wrong.
+        fixed: Items that the base gets wrong and the correction right.
+        broken: Items that the base gets right and the correction wrong.
         p: McNemar's exact test, two-sided.
         p_holm: The same after Holm's correction over all tests of all cells, TRACE's too.
     """
@@ -115,7 +115,7 @@ class Correction:
 
     @property
     def sign(self) -> str:
-        """`+` or `-` where it gains or loses beyond chance, Holm's correction made."""
+        """`+` or `-` if it gains or loses significantly after Holm's correction."""
         if not self.p_holm < 0.05:
             return ""
         return "+" if self.fixed > self.broken else "-"
@@ -123,7 +123,7 @@ class Correction:
 
 @dataclass(frozen=True)
 class Shown:
-    """A cell with what is said of it."""
+    """A cell with all of its statistics."""
 
     title: str
     cell: Cell
@@ -135,7 +135,7 @@ class Shown:
 
     @property
     def model(self) -> str:
-        """What the page calls the model."""
+        """The model's name on the page."""
         return MODELS.get(self.cell.model, self.cell.model)
 
     @property
@@ -146,18 +146,18 @@ class Shown:
 
     @property
     def rival(self) -> tuple[str, float]:
-        """The best of what never reads the question."""
-        known = {name: share for name, share in self.controls.rivals.items() if share == share}
-        return max(known.items(), key=lambda row: row[1])
+        """The best control that never reads the question."""
+        defined = {name: share for name, share in self.controls.rivals.items() if share == share}
+        return max(defined.items(), key=lambda row: row[1])
 
 
-def write(kept: Path) -> None:
-    """Make the page, its figures and the numbers on it."""
-    shown, bounds = read(kept)
-    (DOCS / "evidence.md").write_text(render(kept, shown, bounds), encoding="utf-8")
+def write(records: Path) -> None:
+    """Write the page, its figures and its numbers."""
+    shown, bounds = read(records)
+    (DOCS / "evidence.md").write_text(render(records, shown, bounds), encoding="utf-8")
     README.write_text(in_readme(README.read_text(encoding="utf-8"), shown), encoding="utf-8")
     RESULTS.write_text(numbers([*shown, *bounds]), encoding="utf-8")
-    FURTHER.write_text(further(kept, shown, bounds), encoding="utf-8")
+    FURTHER.write_text(further(records, shown, bounds), encoding="utf-8")
     with TemporaryDirectory() as folder:
         for figure in (depths(shown), gains(shown)):
             paths = draw.save(figure, Path(folder))
@@ -165,13 +165,13 @@ def write(kept: Path) -> None:
             (DOCS / "images" / svg.name).write_bytes(svg.read_bytes())
 
 
-def page(kept: Path) -> str:
-    """The page as text."""
-    return render(kept, *read(kept))
+def page(records: Path) -> str:
+    """Return the page as text."""
+    return render(records, *read(records))
 
 
 def in_readme(text: str, shown: Sequence[Shown]) -> str:
-    """README with its table of jobs: by set and model the base, TRACE, and the best correction."""
+    """Return README with its table of tasks: by set and model the base, TRACE, best correction."""
     before, _, rest = text.partition("<!-- evidence -->\n")
     _, _, after = rest.partition("<!-- evidence -->\n")
     columns = (Column("task"), level("chance"), *map(Column, MODELS.values()))
@@ -179,12 +179,12 @@ def in_readme(text: str, shown: Sequence[Shown]) -> str:
     rows = tuple(
         (
             title,
-            100 * _largest(own).summary.chance,
+            100 * _largest(cells).summary.chance,
             *(_brief(by.get((title, m))) for m in MODELS.values()),
         )
         for title in dict.fromkeys(TITLES.values())
         if not title.startswith(LEFT_OUT)
-        if (own := [one for one in shown if one.title == title])
+        if (cells := [one for one in shown if one.title == title])
     )
     table = body(Table("readme", "Does it help?", columns, rows))
     lean = re.sub(r" {2,}", " ", re.sub(r"-{3,}", "--", table))
@@ -192,12 +192,12 @@ def in_readme(text: str, shown: Sequence[Shown]) -> str:
 
 
 def _largest(cells: Sequence[Shown]) -> Shown:
-    """Of a set's cells the one with the most items: models were not asked the same number."""
+    """Return the cell of a set with the most items: models have different numbers of items."""
     return max(cells, key=lambda one: one.judgement.items)
 
 
 def _brief(one: Shown | None) -> str:
-    """`23.3 → 22.0; 51.3 ▲`, with a mark where Holm's test rejects."""
+    """Return `23.3 → 22.0; 51.3 ▲`, with a mark if Holm's test rejects."""
     if one is None:
         return "–"
     s, marks = one.summary, {"hurts": " ▼", "gains": " △", "helps": " ▲", "unclear": ""}
@@ -205,8 +205,8 @@ def _brief(one: Shown | None) -> str:
     return text if one.best is None else f"{text}; {_signed(one.best[1])}"
 
 
-def render(kept: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
-    """The page of cells in hand."""
+def render(records: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
+    """Return the page of these cells."""
     promised = json.loads(PROMISED.read_text(encoding="utf-8"))
     tables = [
         labels_table(promised),
@@ -221,15 +221,15 @@ def render(kept: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
         percent=lambda share: f"{100 * share:.1f}",
         promises=_promises(promised),
         unproved=_unproved(promised),
-        run=read_run(next(cell for cell in find_cells(kept) if cell.name == "truthfulqa")),
+        run=read_run(next(cell for cell in find_cells(records) if cell.name == "truthfulqa")),
     )
 
 
-def further(kept: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
+def further(records: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
     """Return the tables that the page leaves out, as Markdown."""
-    compared = read_comparisons(kept / "peers", cells_of(kept / "peers"))
+    compared = read_comparisons(records / "peers", cells_of(records / "peers"))
     compared += read_comparisons(
-        kept / "own", [c for c in cells_of(kept / "own") if not is_bound(c)]
+        records / "own", [c for c in cells_of(records / "own") if not is_bound(c)]
     )
     tables = [
         changes_table(shown),
@@ -257,10 +257,10 @@ def _promises(promised: dict[str, Any]) -> dict[str, float]:
     null = [cell["drawn"][NULL][LABELS]["gain"] for cell in promised.values()]
     return {
         "cells": len(drawn),
-        "ten": sum(own["true gain"] >= 10 for own in drawn),
-        "draws": min(own["draws"] for own in drawn),
-        "worst": max(own["worse"] for own in drawn),
-        "null": mean(np.array([own["on"] for own in null])),
+        "ten": sum(entry["true gain"] >= 10 for entry in drawn),
+        "draws": min(entry["draws"] for entry in drawn),
+        "worst": max(entry["worse"] for entry in drawn),
+        "null": mean(np.array([entry["on"] for entry in null])),
     }
 
 
@@ -268,12 +268,12 @@ def _unproved(promised: dict[str, Any]) -> dict[str, list[tuple[float, float]]]:
     """Return, by labels, how often and how much the cells gain whose probe is seldom proved."""
     sizes = (LABELS, MORE)
     drawn = [promised[name]["drawn"][""] for name in UNPROVED]
-    own = {n: [cell[n]["gain"] for cell in drawn if n in cell] for n in sizes}
-    return {n: [(c["on"], c["true gain"]) for c in cells] for n, cells in own.items()}
+    by_size = {n: [cell[n]["gain"] for cell in drawn if n in cell] for n in sizes}
+    return {n: [(c["on"], c["true gain"]) for c in cells] for n, cells in by_size.items()}
 
 
 def counts(shown: Sequence[Shown]) -> dict[str, list[Shown]]:
-    """The cells by what is said of them, and those that a reader of the summary asks for."""
+    """Return cells by verdict, and further selections for the summary."""
     by = {name: [one for one in shown if one.judgement.finding == name] for name in FINDINGS}
     return by | {
         "corrected": [one for one in shown if any(c.sign == "+" for c in one.corrections.values())],
@@ -286,7 +286,7 @@ def counts(shown: Sequence[Shown]) -> dict[str, list[Shown]]:
 
 
 def _middle(shown: Sequence[Shown]) -> list[Shown]:
-    """Where the middle adds, after Holm's correction over the cells that were read both ways."""
+    """Return cells in which the middle adds information after Holm's correction."""
     rows = [(one, one.controls.fit.middle) for one in shown if one.controls.fit is not None]
     fair = holm(np.array([added.p for _, added in rows]))
     pairs = zip(rows, fair, strict=True)
@@ -297,14 +297,14 @@ FINDINGS = ("helps", "gains", "hurts", "unclear")
 
 
 def _beats(one: Shown) -> bool:
-    """Whether a correction gains beyond chance and is above all that never reads the question."""
+    """Return True if a correction gains significantly and is better than all controls."""
     gains = [c.mc1 for c in one.corrections.values() if c.sign == "+"]
     return bool(gains) and max(gains) > one.rival[1]
 
 
-def read(kept: Path) -> tuple[list[Shown], list[Shown]]:
-    """The real models' cells, judged together, and those of the embedded models."""
-    named = [(root, cell) for root in roots(kept) for cell in cells_of(root)]
+def read(records: Path) -> tuple[list[Shown], list[Shown]]:
+    """Return the real models' cells, judged together, and those of the embedded models."""
+    named = [(root, cell) for root in roots(records) for cell in cells_of(root)]
     named = [(root, cell) for root, cell in named if root.name != "peers"]
     bounds = [(root, cell) for root, cell in named if is_bound(cell)]
     real = [
@@ -321,18 +321,19 @@ def _order(cell: Cell) -> tuple[int, int]:
 
 
 def is_bound(cell: Cell) -> bool:
-    """Whether the cell is of a model that is no evidence, but a lower bound."""
+    """Return True if the cell's model is no evidence, but a lower bound."""
     return cell.model.startswith(EMBEDDED) or cell.model.endswith("stories260K")
 
 
 def judged(named: Sequence[tuple[Path, Cell]]) -> list[Shown]:
-    """Cells with all that is said of them; Holm's correction is over every test of them."""
+    """Return cells with their statistics; Holm's correction covers all of their tests."""
     beside = [controls(cell) for _, cell in named]
     rows = [corrections(root, cell) for root, cell in named]
-    tests = [(i, name, own.p) for i, row in enumerate(rows) for name, own in row.items()]
+    tests = [(i, name, entry.p) for i, row in enumerate(rows) for name, entry in row.items()]
     others = [p for *_, p in tests]
-    verdicts = judge([cell for _, cell in named], [own.objection for own in beside], others)
-    together = holm(np.array([*others, *(own.p for own in verdicts)]))
+    objections = [entry.objection for entry in beside]
+    verdicts = judge([cell for _, cell in named], objections, others)
+    together = holm(np.array([*others, *(entry.p for entry in verdicts)]))
     fair = {(i, name): float(p) for (i, name, _), p in zip(tests, together, strict=False)}
     return [
         Shown(
@@ -342,14 +343,14 @@ def judged(named: Sequence[tuple[Path, Cell]]) -> list[Shown]:
             verdicts[i],
             dependence(cell, THETA),
             beside[i],
-            {n: replace(own, p_holm=fair[i, n]) for n, own in rows[i].items()},
+            {n: replace(entry, p_holm=fair[i, n]) for n, entry in rows[i].items()},
         )
         for i, (_, cell) in enumerate(named)
     ]
 
 
 def corrections(root: Path, cell: Cell) -> dict[str, Correction]:
-    """What each correction makes of a cell; one that does not apply to it is left out."""
+    """Return the figures of each correction that applies to a cell."""
     if not cell.items["blind_t_scores"].notna().all():
         return {}
     run = next(
@@ -360,16 +361,16 @@ def corrections(root: Path, cell: Cell) -> dict[str, Correction]:
     names = [name for name in CORRECTIONS if name != "dcpmi"]
     scores = derive(cell, resolve(names, facts_of(run)))
     if len({tuple(sorted(texts)) for texts in values(cell, "candidates")}) > 1:
-        del scores["batch-calibrated"]  # there is no label set that the items share
+        del scores["batch-calibrated"]  # the items share no label set
     base = list(cell.items["base_scores"])
-    kept = {name: _correction(cell, own, base) for name, own in scores.items()}
-    if root.name == "jobs":  # elsewhere a candidate may have other tokens after the blind prompt
-        kept["dcpmi"] = _correction(cell, sums(cell, blind=1.0), base)
-    return {name: kept[name] for name in CORRECTIONS if name in kept}
+    figures = {name: _correction(cell, u, base) for name, u in scores.items()}
+    if root.name == "jobs":  # elsewhere tokens of a candidate may differ after the blind prompt
+        figures["dcpmi"] = _correction(cell, sums(cell, blind=1.0), base)
+    return {name: figures[name] for name in CORRECTIONS if name in figures}
 
 
 def sums(cell: Cell, *, blind: float) -> list[np.ndarray]:
-    """Sums over tokens of b less so much of q; labels have the same tokens after both prompts."""
+    """Return sums over tokens of b - blind * q; labels have equal tokens after both prompts."""
     b, q = (Lists.of(cell.items[name]) for name in ("base_scores", "blind_scores"))
     tokens = Lists.of(pd.Series(values(cell, "candidate_tokens")))
     return [
@@ -381,7 +382,7 @@ def sums(cell: Cell, *, blind: float) -> list[np.ndarray]:
 def _correction(
     cell: Cell, scores: Sequence[np.ndarray | None], base: Sequence[np.ndarray]
 ) -> Correction:
-    """Its answers beside the base's; what does not apply to an item leaves the base's answer."""
+    """Compare a correction's answers with the base's; items without scores count as the base."""
     rows = [
         (mc1(np.asarray(b), truths), mc1(np.asarray(b if u is None else u), truths))
         for u, b, truths in zip(scores, base, cell.items["truthful"], strict=True)
@@ -392,7 +393,7 @@ def _correction(
 
 
 def numbers(shown: Sequence[Shown]) -> str:
-    """Every number of the first tables, a cell each, as another program can check them."""
+    """Return every number of the first tables, by cell, for checks by another program."""
     rows = [
         {
             "cell": [one.cell.model, one.cell.benchmark],
@@ -406,15 +407,15 @@ def numbers(shown: Sequence[Shown]) -> str:
             "p_holm": one.judgement.p_holm,
             "finding": one.judgement.finding,
             "controls": one.controls.to_dict(),
-            "corrections": {name: vars(own) for name, own in one.corrections.items()},
+            "corrections": {name: vars(correction) for name, correction in one.corrections.items()},
         }
         for one in shown
     ]
     return json.dumps(json.loads(to_json(rows)), indent=1) + "\n"
 
 
-def roots(kept: Path) -> list[Path]:
-    return sorted(path for path in kept.iterdir() if path.is_dir())
+def roots(records: Path) -> list[Path]:
+    return sorted(path for path in records.iterdir() if path.is_dir())
 
 
 def cells_of(root: Path) -> list[Cell]:
@@ -427,7 +428,7 @@ _P = (Column("p", 2, significant=True), Column("Holm p", 2, significant=True))
 
 
 def labels_table(promised: dict[str, Any]) -> Table:
-    """What 100 labels buy, a row a set and model; nothing is gained in a draw with nothing on."""
+    """Return what 100 labels certify, one row per set and model."""
     columns = (
         *(Column("Task"), Column("Model"), level("Model alone"), Column("Corrections, certified")),
         *(Column("With a probe, certified"), Column("On"), Column("At least")),
@@ -435,33 +436,33 @@ def labels_table(promised: dict[str, Any]) -> Table:
     )
     files = {key: PROBES / f"{key}.json" for key in (Path(model).name for model in MODELS)}
     probed = {key: json.loads(path.read_text("utf-8"))["sets"] for key, path in files.items()}
-    asked = [
+    entries = [
         (title, shown, promised[f"{key}, {name}"], _words(probed[key].get(name)))
         for benchmark, title in TITLES.items()
         for key, shown in zip(files, MODELS.values(), strict=True)
         for name in [benchmark.removeprefix("jsonl:")]
         if f"{key}, {name}" in promised
     ]
-    rows = tuple(_labels_row(*own) for own in asked)
+    rows = tuple(_labels_row(*entry) for entry in entries)
     return Table("labels", "What 100 labels buy", columns, rows)
 
 
 def _labels_row(title: str, model: str, cell: dict[str, Any], words: str) -> tuple[Value, ...]:
     drawn = cell["drawn"][""][LABELS]
-    alone, own = drawn["gain, corrections alone"], drawn["gain"]
+    alone, gain = drawn["gain, corrections alone"], drawn["gain"]
     base = 100 * cell["base"]
-    least = "–" if own["at least"] is None else f"{own['at least']:+.1f}"
+    least = "–" if gain["at least"] is None else f"{gain['at least']:+.1f}"
     return (
         *(title, model, base, f"{base + alone['true gain']:.1f}"),
-        *(f"{base + own['true gain']:.1f}", f"{own['on']:.0%}", least, words),
+        *(f"{base + gain['true gain']:.1f}", f"{gain['on']:.0%}", least, words),
     )
 
 
 def _words(drawn: dict[str, Any] | None) -> str:
-    """Share right of a bag of words, where options are the same for all texts."""
+    """Return the accuracy of a bag of words, if all texts have the same options."""
     if drawn is None:
         return "–"
-    return f"{100 * mean(np.array([own['words'] for own in drawn[LABELS]])):.1f}"
+    return f"{100 * mean(np.array([draw['words'] for draw in drawn[LABELS]])):.1f}"
 
 
 def encoders_table() -> Table:
@@ -501,7 +502,7 @@ def encoders_table() -> Table:
 
 
 def verdicts_table(shown: Sequence[Shown]) -> Table:
-    """A row per cell: base, TRACE and its verdict, the best correction, the best control."""
+    """Return a row per cell: base, TRACE and its verdict, best correction, best control."""
     columns = (
         *(Column("Set"), Column("Model"), Column("Items"), level("Base")),
         *(level("TRACE"), Column("Verdict"), Column("Best correction"), level("Corrected")),
@@ -512,16 +513,16 @@ def verdicts_table(shown: Sequence[Shown]) -> Table:
 
 def _verdict_row(one: Shown) -> tuple[Value, ...]:
     s, j = one.summary, one.judgement
-    name, own = one.best or ("", None)
+    name, correction = one.best or ("", None)
     return (
         *(one.title, one.model, j.items, 100 * s.mc1_base, 100 * s.mc1),
-        *(VERDICTS[j.finding], name, math.nan if own is None else 100 * own.mc1),
+        *(VERDICTS[j.finding], name, math.nan if correction is None else 100 * correction.mc1),
         100 * one.rival[1],
     )
 
 
 def changes_table(shown: Sequence[Shown]) -> Table:
-    """Answers fixed and broken in every cell: by TRACE, by the best correction, by the middle."""
+    """Return answers fixed and broken by TRACE, by the best correction, and by the middle."""
     columns = (
         *(Column("Set"), Column("Model"), Column("TRACE"), Column("Best correction")),
         *(Column("Holm p"), Column("The middle adds"), Column("p")),
@@ -531,10 +532,14 @@ def changes_table(shown: Sequence[Shown]) -> Table:
 
 def _change_row(one: Shown) -> tuple[Value, ...]:
     j, fit = one.judgement, one.controls.fit
-    _, own = one.best or ("", None)
+    _, correction = one.best or ("", None)
     return (
         *(one.title, one.model, f"{j.fixed} / {j.broken}"),
-        *(("", "") if own is None else (f"{own.fixed} / {own.broken}", f"{own.p_holm:.2g}")),
+        *(
+            ("", "")
+            if correction is None
+            else (f"{correction.fixed} / {correction.broken}", f"{correction.p_holm:.2g}")
+        ),
         "" if fit is None else f"{fit.middle.fixed} / {fit.middle.broken}",
         "" if fit is None else f"{fit.middle.p:.2g}",
     )
@@ -549,7 +554,7 @@ VERDICTS = {
 
 
 def corrections_table(shown: Sequence[Shown]) -> Table:
-    """MC1 of every correction in every cell, with a sign where Holm's test rejects."""
+    """Return MC1 of every correction in every cell, with a sign if Holm's test rejects."""
     columns = (Column("Set"), Column("Model"), level("Base"), level("Base, sums"))
     rows = []
     for one in shown:
@@ -563,23 +568,23 @@ def corrections_table(shown: Sequence[Shown]) -> Table:
 
 
 def bare(one: Shown) -> float:
-    """MC1 of the base by sums over tokens."""
+    """Return MC1 of the base by sums over tokens."""
     scores = sums(one.cell, blind=0.0)
     return _correction(one.cell, scores, list(one.cell.items["base_scores"])).mc1
 
 
-def _signed(own: Correction | None) -> str:
-    if own is None:
+def _signed(correction: Correction | None) -> str:
+    if correction is None:
         return "–"
     marks = {"+": " ▲", "-": " ▼", "": ""}
-    return f"{100 * own.mc1:.1f}{marks[own.sign]}"
+    return f"{100 * correction.mc1:.1f}{marks[correction.sign]}"
 
 
 WORDINGS = ("shortest", "longest", "question-blind", "anti-blind")
 
 
 def wordings_table(shown: Sequence[Shown]) -> Table:
-    """What never reads the question, beside the base."""
+    """Return the controls that never read the question, and the base."""
     columns = (
         *(Column("Set"), Column("Model"), level("Chance"), level("Base")),
         *(level(name.capitalize()) for name in WORDINGS),
@@ -598,7 +603,7 @@ def _wording_row(one: Shown) -> tuple[Value, ...]:
 
 
 def controls_table(shown: Sequence[Shown]) -> Table:
-    """TRACE beside random flips, what reading and the middle add, and any depth."""
+    """Return TRACE and random flips, the gains of reading and of the middle, and any depth."""
     columns = (
         *(Column("Set"), Column("Model"), level("TRACE"), Column("Flips"), delta("gain")),
         *(Column("P", 2, significant=True), Column("Reading adds"), Column("The middle adds")),
@@ -623,7 +628,7 @@ def _control_row(one: Shown) -> tuple[Value, ...]:
 
 
 def peers_table(comparisons: Sequence[Comparison]) -> Table:
-    """Every method against the base of its own aggregation; Holm's correction is over all rows."""
+    """Compare every method with the base of its aggregation; Holm's correction covers all rows."""
     rows = [(c, s) for c in comparisons for s in c.standings if s.base != s.method]
     fair = holm(np.array([s.against_base.p for _, s in rows]))
     columns = (Column("Benchmark"), Column("Items"), Column("Method"), level("MC1"))
@@ -641,7 +646,7 @@ _NONE: tuple[Value, ...] = (math.nan, "", "", "", math.nan, math.nan)
 
 
 def needs_table(shown: Sequence[Shown], name: str = "needs") -> Table:
-    """Of each gain, how much the same rule gains with the question left out."""
+    """Return how much of each gain the same rule has without the question."""
     columns = (
         *(Column("Set"), Column("Model"), level("Base"), level("Base, blind"), delta("Gain")),
         *(delta("Gain, blind"), delta("Needs the question"), Column("95%")),
@@ -655,7 +660,7 @@ def needs_table(shown: Sequence[Shown], name: str = "needs") -> Table:
 
 
 def choices_table(shown: Sequence[Shown]) -> Table:
-    """How often a depth chooses the very candidate that it chooses without the question."""
+    """Return how often a depth chooses the same candidate with and without the question."""
     halves = (level("Same choice, L/2"), level("Same choice, L"))
     truths = (level("MC1 at L/2"), level("MC1 at L/2, blind"))
     rows = [_choices_row(one, one.dependence) for one in shown if one.dependence is not None]
@@ -663,46 +668,46 @@ def choices_table(shown: Sequence[Shown]) -> Table:
     return Table("choices", "The same choice without the question", columns, tuple(rows))
 
 
-def _choices_row(one: Shown, found: Dependence) -> tuple[Value, ...]:
-    half, last = found.depth // 2, found.depth
+def _choices_row(one: Shown, result: Dependence) -> tuple[Value, ...]:
+    half, last = result.depth // 2, result.depth
     alike = [same(one.cell, depth) for depth in (half, last)]
-    shares = (*alike, found.sighted[half], found.blind[half])
+    shares = (*alike, result.sighted[half], result.blind[half])
     return (one.title, one.model, *(100 * float(share) for share in shares))
 
 
 def same(cell: Cell, depth: int) -> float:
-    """Share of items whose top candidate at a depth is the one that is on top there blind."""
+    """Return the share of items whose top candidate at a depth is the same without question."""
     read = (values(cell, name) for name in ("trajectory", "blind_trajectory"))
     tops = np.array([[np.stack(S)[:, depth].argmax() for S in one] for one in read])
     return float((tops[0] == tops[1])[cell.mc1_places].mean())
 
 
 def values(cell: Cell, name: str) -> list[Any]:
-    """A column that a cell does not hold in memory, a value an item."""
-    found: list[Any] = [None] * len(cell.items)
+    """Return one value per item of a column that is not in memory."""
+    column_values: list[Any] = [None] * len(cell.items)
     for places, frame in cell.slices(name):
         for place, value in zip(places, frame[name], strict=True):
-            found[place] = value
-    return found
+            column_values[place] = value
+    return column_values
 
 
 def needs(shown: Sequence[Shown]) -> list[tuple[Shown, Gain]]:
-    """TRACE's gain with the question and without, of the cells that were read both ways."""
+    """Return TRACE's gain with and without the question, for cells with both readings."""
     return [(one, one.dependence.gains[0]) for one in shown if one.dependence is not None]
 
 
 def body(table: Table) -> str:
-    """The table alone: the page has its own words."""
+    """Return the table without notes: the page has its own text."""
     return to_markdown(replace(table, notes=())).partition("\n\n")[2].strip()
 
 
 def between(interval: Interval) -> str:
-    """`+1.5 to +7.0`, in points."""
+    """Return an interval like `+1.5 to +7.0`, in points."""
     return f"{points(interval.low)} to {points(interval.high)}"
 
 
 def points(share: float) -> str:
-    """`+5.9`, in points."""
+    """Return a share like `+5.9`, in points."""
     return "–" if math.isnan(share) else f"{100 * share:+.1f}".replace("-", "−")
 
 
@@ -710,7 +715,7 @@ def points(share: float) -> str:
 
 
 def gains(shown: Sequence[Shown]) -> Figure:
-    """Fixed and broken answers as shares of the items, by benchmark."""
+    """Return the figure of fixed and broken answers in percent of the items, by benchmark."""
     names = tuple(f"{one.title}, {one.model}" for one in shown)
     fixed = tuple(100 * one.judgement.fixed / one.judgement.items for one in shown)
     broken = tuple(-100 * one.judgement.broken / one.judgement.items for one in shown)
@@ -724,7 +729,7 @@ def gains(shown: Sequence[Shown]) -> Figure:
 
 
 def depths(shown: Sequence[Shown]) -> Figure:
-    """MC1 by depth with the question and without."""
+    """Return the figure of MC1 by depth, with and without the question."""
     figure = dependence_figure(
         [
             replace(one.dependence, model=one.model, benchmark=one.title)

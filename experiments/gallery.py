@@ -1,10 +1,10 @@
-"""The figures of README and of docs/lab.md, from the records that are kept.
+"""The figures of README and of docs/lab.md, from the stored records.
 
     python experiments/gallery.py
 
-The records of the evidence are kept without text. `everyday` and `demo` are our own, so theirs is
-put back from the package, and a report is made of them as `lastword report` makes it. Its page is
-photographed in Chromium.
+The records of the evidence are stored without text. `everyday` and `demo` are lastword's, so their
+text is restored from the package, and a report is written as by `lastword report`. Chromium takes
+pictures of its page.
 """
 
 import shutil
@@ -35,7 +35,7 @@ from lastword.records.record import Record
 from lastword.rule.theta import Theta
 
 ROOT = Path(__file__).resolve().parents[1]
-KEPT = ROOT / "experiments" / "results" / "evidence" / "own"
+RECORDS = ROOT / "experiments" / "results" / "evidence" / "own"
 IMAGES = ROOT / "docs" / "images"
 REAL = "lastword/smollm2-135m"
 THETA = Theta()
@@ -46,9 +46,9 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         out = Path(folder)
         keep(draw.save(correction(everyday()), out, least_columns=1))
-        records = own()
-        made = write(ReportInput(cells(records), THETA), out / "report")
-        keep([path for path in made.paths if path.parent.name == "figures"])
+        records = embedded_records()
+        written = write(ReportInput(cells(records), THETA), out / "report")
+        keep([path for path in written.paths if path.parent.name == "figures"])
         photograph(out / "report" / "index.html")
 
 
@@ -59,35 +59,35 @@ def keep(paths: Sequence[Path]) -> None:
             shutil.copy(path, IMAGES / path.name)
 
 
-def own() -> pd.DataFrame:
-    """The records of the benchmarks that are our own, with their text."""
-    cells = [KEPT / model for model in ("lastword--demo-organism", "lastword--demo-control")]
+def embedded_records() -> pd.DataFrame:
+    """Return the records of lastword's benchmarks with their text."""
+    cells = [RECORDS / model for model in ("lastword--demo-organism", "lastword--demo-control")]
     return pd.concat([everyday(), *(with_text(load_records(cell), "demo") for cell in cells)])
 
 
 def everyday() -> pd.DataFrame:
-    """The real model's records of `everyday`."""
-    return with_text(load_records(KEPT / REAL.replace("/", "--") / "everyday"), "everyday")
+    """Return the real model's records of `everyday`."""
+    return with_text(load_records(RECORDS / REAL.replace("/", "--") / "everyday"), "everyday")
 
 
 def with_text(records: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Records of one of our own benchmarks, with the text that was left out."""
+    """Return records of one of lastword's benchmarks with their text restored."""
     benchmark = find(name)
     items = {item.id: item for item in benchmark.load(None).items(benchmark.template())}
-    asked = [items[id] for id in records["id"]]
+    loaded = [items[id] for id in records["id"]]
     texts: dict[str, Any] = {
-        "prompt": [item.prompt for item in asked],
-        "question": [item.question for item in asked],
-        "candidates": [list(item.candidates) for item in asked],
+        "prompt": [item.prompt for item in loaded],
+        "question": [item.question for item in loaded],
+        "candidates": [list(item.candidates) for item in loaded],
     }
     return records.assign(**texts)
 
 
 def correction(records: pd.DataFrame) -> Figure:
-    """The item that correction repairs, and the one that it breaks, in the middle of each kind.
+    """Return a figure of one item that is corrected and one that is broken.
 
-    By a rule: of all that `decisive` repaired (broke) from depth 3 on, the one whose change of
-    truthful probability is the median.
+    Of all items that `decisive` corrects (breaks) from depth 3 on, it shows the one with the median
+    change of truthful probability.
     """
     changed = records[records["decisive_layer"] >= FIRST_DEEP]  # the others are chance
     repaired = median_of(changed[changed["mc1"] > changed["mc1_base"]])
@@ -97,7 +97,7 @@ def correction(records: pd.DataFrame) -> Figure:
 
 
 def median_of(records: pd.DataFrame) -> Record:
-    """The record with the median change of truthful probability."""
+    """Return the record with the median change of truthful probability."""
     rows = Record.of(records)
     order = np.argsort([change(row) for row in rows], kind="stable")
     return rows[int(order[(len(order) - 1) // 2])]
@@ -108,9 +108,9 @@ def change(record: Record) -> float:
 
 
 def panel(word: str, record: Record) -> Panel:
-    """One item's trajectory for who knows nothing yet: the two answers, and where TRACE looks."""
-    seen = portrait(record.decision, THETA)
-    before, after = (seen.candidates[place].text for place in (seen.base_index, seen.index))
+    """Return one item's trajectory with a title that explains the two answers."""
+    view = portrait(record.decision, THETA)
+    before, after = (view.candidates[place].text for place in (view.base_index, view.index))
     title = f"{word}: {before} → {after}\n{fill(str(record.question), 40)}"
     drawn = trajectory(record, THETA, title)
     marks = tuple(
@@ -121,7 +121,7 @@ def panel(word: str, record: Record) -> Panel:
 
 
 def photograph(page: Path) -> None:
-    """The top of a report's page, and its items with the first one that was repaired."""
+    """Take pictures of the top of a report's page, and of its first corrected item."""
     from browser import started
 
     with started() as chromium, chromium.opened(page, viewport=WINDOW) as watched:

@@ -1,11 +1,11 @@
-"""A GPU day in ten minutes: is everything right on CUDA, how fast is it, and where does time go.
+"""Measurements on a GPU in ten minutes: correctness on CUDA, speed, and a profile.
 
     python experiments/gpu.py [--minutes 10] [--out experiments/results/gpu.json]
 
-Every stage runs in a process of its own and leaves its part in one JSON file; what is there is not
-done again, so a run that was cut off goes on where it stopped. A stage that failed says why, and is
-tried again by the next run. In the end the table of docs/speed.md is printed. `--small` takes tiny
-models and the CPU where there is no GPU: what the tests run.
+Every stage runs in a separate process and stores its result in one JSON file. Stored stages are not
+run again, so an interrupted run continues. A failed stage stores its reason, and the next run tries
+it again. At the end the table of docs/speed.md is printed. `--small` uses tiny models, and the CPU
+if there is no GPU; the tests use it.
 """
 
 import argparse
@@ -42,15 +42,15 @@ from lastword.text.passages import Passage
 from lastword.text.tokens import Encoded, EncodedItem
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
-TESTS = Path(__file__).parents[1] / "tests"  # its tiny models of every family
-# Calls by which the host waits for the device.
+TESTS = Path(__file__).parents[1] / "tests"  # has tiny models of every family
+# Calls with which the host waits for the device.
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The model whose speed is measured, and its items; lengths are in tokens."""
+    """The shapes of the measured model and of its items; lengths are in tokens."""
 
     blocks: int = 36
     width: int = 4096
@@ -65,23 +65,23 @@ class Sizes:
     prompt: int = 30
     preamble: int = 153
     budgets: tuple[int, ...] = (1024, 2048, 4096, 8192, 16384)
-    families: int | None = None  # how many; None for all
+    families: int | None = None  # number of families; None for all
     rounds: int = 3
-    texts: int = 20_000  # that a probe decides
+    texts: int = 20_000  # texts for the probe
 
 
-# Qwen3-8B's shape, items of TruthfulQA's; and what a CPU does in seconds.
+# The shape of Qwen3-8B with items like TruthfulQA's, and sizes for a few seconds on a CPU.
 LARGE = Sizes()
 SMALL = Sizes(6, 32, 48, 4, 2, 1001, "float32", 3, 3, 4, 6, 12, (64, 128), 2, 1, 300)
 
 
 def device() -> torch.device:
-    """Where it runs: the GPU, or the CPU where there is none."""
+    """Return the GPU, or the CPU if there is none."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def model_of(sizes: Sizes) -> Qwen3ForCausalLM:
-    """A random Qwen3 of these sizes, made where it will run."""
+    """Return a random Qwen3 of these sizes, created on the device."""
     config = Qwen3Config(
         vocab_size=sizes.vocabulary,
         hidden_size=sizes.width,
@@ -99,12 +99,12 @@ def model_of(sizes: Sizes) -> Qwen3ForCausalLM:
 
 
 def tracer_of(sizes: Sizes) -> Tracer:
-    """A tracer around it; its tokenizer encodes nothing here."""
+    """Return a tracer of that model; its tokenizer is not used."""
     return Tracer(model_of(sizes), embedded.load("organism")[1], invariant=0.5)
 
 
 def encoded_of(sizes: Sizes) -> list[EncodedItem]:
-    """Items of random ids in the shape of TruthfulQA's."""
+    """Return items of random ids with the lengths of TruthfulQA's."""
     generator = torch.Generator().manual_seed(0)
 
     def ids(count: int) -> tuple[int, ...]:
@@ -121,18 +121,21 @@ def encoded_of(sizes: Sizes) -> list[EncodedItem]:
 
 
 def machine(_: Sizes) -> dict[str, Any]:
-    """What it ran on."""
-    told: dict[str, Any] = {"device": platform.machine(), "torch": torch.__version__}
-    told["transformers"] = metadata.version("transformers")
+    """Return the device and the versions."""
+    versions: dict[str, Any] = {"device": platform.machine(), "torch": torch.__version__}
+    versions["transformers"] = metadata.version("transformers")
     if torch.cuda.is_available():
-        about = torch.cuda.get_device_properties(0)
-        told |= {"device": about.name, "gigabytes": about.total_memory / 1e9}
-        told |= {"cuda": torch.version.cuda, "capability": f"{about.major}.{about.minor}"}
-    return told
+        properties = torch.cuda.get_device_properties(0)
+        versions |= {"device": properties.name, "gigabytes": properties.total_memory / 1e9}
+        versions |= {
+            "cuda": torch.version.cuda,
+            "capability": f"{properties.major}.{properties.minor}",
+        }
+    return versions
 
 
 def families(sizes: Sizes) -> dict[str, Any]:
-    """Every family tiny, in float32 and bfloat16: its road, and how far it is from the CPU."""
+    """Run every family, tiny, in float32 and bfloat16: its road, and differences from the CPU."""
     sys.path.insert(0, str(TESTS))
     from families import FAMILIES
 
@@ -141,47 +144,48 @@ def families(sizes: Sizes) -> dict[str, Any]:
 
 
 def family(name: str, dtype: str) -> dict[str, Any]:
-    """One family on the device: what the check at load saw, and its scores beside the CPU's.
+    """Run one family on the device: the check at load, and differences of scores from the CPU's.
 
-    Packed is held to plain by the check; scores are nats a token of every candidate at every depth,
-    beside those of the same weights on the CPU in float32.
+    The check compares packed with plain runs. Scores are nats per token of every candidate at every
+    depth, compared with the same weights on the CPU in float32.
     """
     from families import build, random_items, tokenizer
 
     items = random_items(1, 4)
     try:
-        there = build(name, dtype=DTYPES[dtype]).to(device())
-        tracer = Tracer(there, tokenizer(), invariant=0.5)
-        found = list(tracer.correct_many(items, read="all"))
+        model = build(name, dtype=DTYPES[dtype]).to(device())
+        tracer = Tracer(model, tokenizer(), invariant=0.5)
+        decisions = list(tracer.correct_many(items, read="all"))
     except Exception as error:  # noqa: BLE001 - the other families are still to be tried
         return {"refused": f"{type(error).__name__}: {error}".splitlines()[0]}
-    model = build(name, dtype=DTYPES[dtype]).float()
-    expected = Tracer(model, tokenizer(), invariant=0.5).correct_many(items, read="all")
-    apart = max(
-        float(abs(a.trajectory - b.trajectory).max()) for a, b in zip(found, expected, strict=True)
+    reference = build(name, dtype=DTYPES[dtype]).float()
+    expected = Tracer(reference, tokenizer(), invariant=0.5).correct_many(items, read="all")
+    difference = max(
+        float(abs(a.trajectory - b.trajectory).max())
+        for a, b in zip(decisions, expected, strict=True)
     )
-    return {"check": asdict(tracer.checked), "nats_from_cpu": apart}
+    return {"check": asdict(tracer.checked), "nats_from_cpu": difference}
 
 
 def speed(sizes: Sizes) -> dict[str, Any]:
-    """Ours beside others: interleaved rounds, agreement first."""
+    """Time our methods and others in interleaved rounds, after checking agreement."""
     first = AGAINST[0] if find_spec("lm_eval") is not None else "padded base"
     tracer, encoded = tracer_of(sizes), encoded_of(sizes)
     result = bench(Decider(tracer), encoded, rounds=sizes.rounds, against=(first, "plain base"))
     ratios = {name: result.ratio(name, first) for name in result.meters}
-    told = {"against": first, "ratios": ratios, "check": asdict(tracer.checked)}
-    return told | result.to_dict()
+    about = {"against": first, "ratios": ratios, "check": asdict(tracer.checked)}
+    return about | result.to_dict()
 
 
 def options(sizes: Sizes) -> dict[str, Any]:
-    """Measure as `speed` does, by questions of 77 options."""
+    """Measure like `speed`, with questions of 77 options."""
     return speed(replace(sizes, candidates=77, candidate=3, items=max(1, sizes.items // 8)))
 
 
 def probe(sizes: Sizes) -> dict[str, Any]:
-    """The mean state at half the depth, beside transformers' `output_hidden_states`.
+    """Time the mean state at half the depth, and transformers' `output_hidden_states`.
 
-    All texts have one length, so that transformers pads nothing; it runs no head either.
+    All texts have one length, so transformers pads nothing; it runs no head either.
     """
     tracer, depth = tracer_of(sizes), sizes.blocks // 2
     shape = 8 * sizes.items, sizes.preamble + sizes.prompt
@@ -202,15 +206,15 @@ def probe(sizes: Sizes) -> dict[str, Any]:
         "half the depth": lambda: tracer.pooled(passages, [depth])[:, 0],
         "every block": lambda: tracer.pooled(passages, [sizes.blocks])[:, 0],
     }
-    own, theirs = runs["half the depth"](), padded()
-    off = float(np.abs(own - theirs).max() / np.abs(theirs).max())
+    mine, theirs = runs["half the depth"](), padded()
+    off = float(np.abs(mine - theirs).max() / np.abs(theirs).max())
     rounds = [{name: seconds_of(run) for name, run in runs.items()} for _ in range(sizes.rounds)]
-    seconds = {name: median(own[name] for own in rounds) for name in runs}
+    seconds = {name: median(times[name] for times in rounds) for name in runs}
     return {"texts": len(passages), "off": off, "seconds": seconds}
 
 
 def seconds_of(run: Callable[[], Any]) -> float:
-    """Seconds of a call, with what the device still has to do."""
+    """Return the seconds of a call, including work that is pending on the device."""
     synchronise()
     start = time.perf_counter()
     run()
@@ -219,26 +223,26 @@ def seconds_of(run: Callable[[], Any]) -> float:
 
 
 def bulk(sizes: Sizes) -> dict[str, Any]:
-    """Texts a second by a probe and by the model's answer, and the trunk's share of the probe's."""
+    """Return texts per second of a probe and of the model, and the trunk's share of the probe."""
     model, tokenizer = model_of(sizes), embedded.load("organism")[1]
     reader, topic = Tracer(model, tokenizer, invariant=0.5), Choice("What?", ["fox", "bill"])
     ready = Decider(reader).prepare({"topic": topic})
     labelled = ["the red fox runs", "a cat sleeps", "pay the bill", "the invoice is late"]
     states = read_states(reader, labelled, topic, ready.template, ("mean",))
     fit = fit_state(states, ["fox", "fox", "bill", "bill"], poolings=("mean",)).probe
-    own = Probe(topic, ready.template_name, subject_of(reader), fit, len(labelled))
+    topic_probe = Probe(topic, ready.template_name, subject_of(reader), fit, len(labelled))
     tracer = Tracer(model, tokenizer, invariant=0.5)
-    decider = Decider(tracer, probes=[own])
+    decider = Decider(tracer, probes=[topic_probe])
     texts = [f"the red fox {i} runs home late" for i in range(sizes.texts)]
     list(decider.decide_many(texts[:256], ready))
     with metered(tracer) as meter:
         answers = list(decider.decide_many(texts, ready))
-    asker, asked = Decider(tracer), texts[: sizes.texts // 10]
-    list(asker.decide_many(texts[:256], ready))
-    seconds = seconds_of(lambda: list(asker.decide_many(asked, ready)))
+    model_decider, few = Decider(tracer), texts[: sizes.texts // 10]
+    list(model_decider.decide_many(texts[:256], ready))
+    seconds = seconds_of(lambda: list(model_decider.decide_many(few, ready)))
     return {
         "texts_a_second": len(answers) / meter.total,
-        "answers_a_second": len(asked) / seconds,
+        "answers_a_second": len(few) / seconds,
         "tokens_a_second": meter.tokens / meter.total,
         "trunk": meter.seconds["trunk"] / meter.total,
         "depth": fit.depth,
@@ -246,7 +250,7 @@ def bulk(sizes: Sizes) -> dict[str, Any]:
 
 
 def profile(sizes: Sizes) -> dict[str, Any]:
-    """Where the time of reading everything goes, and how often the host waits for the device."""
+    """Return where the time of reading everything goes, and how often the host waits."""
     from torch.profiler import DeviceType, ProfilerActivity, profile
 
     tracer, encoded = tracer_of(sizes), encoded_of(sizes)
@@ -271,24 +275,24 @@ def profile(sizes: Sizes) -> dict[str, Any]:
 
 
 def memory(sizes: Sizes) -> dict[str, Any]:
-    """Peak memory above the model, and seconds, by the budget of distinct tokens a batch."""
+    """Return peak memory above the model, and seconds, by the budget of distinct tokens."""
     tracer, encoded = tracer_of(sizes), encoded_of(sizes)
-    found = {}
+    results = {}
     for budget in sizes.budgets:
         tracer.batch_tokens = budget
         peak = peak_bytes(lambda: ours(Decider(tracer), encoded, "all"), device())
         with metered(tracer) as meter:
             ours(Decider(tracer), encoded, "all")
-        found[str(budget)] = {"mebibytes": peak / 2**20, "seconds": meter.total}
-    return found
+        results[str(budget)] = {"mebibytes": peak / 2**20, "seconds": meter.total}
+    return results
 
 
 def vllm(sizes: Sizes) -> dict[str, Any]:
-    """vLLM's own way of scoring the same candidates by the same weights, where it is installed."""
+    """Score the same candidates with the same weights in vLLM, if it is installed."""
     if find_spec("vllm") is None:
         return {"missing": "vllm is not installed"}
     tracer, encoded = tracer_of(sizes), encoded_of(sizes)
-    own = sums_of(encoded, ours(Decider(tracer), encoded, "base"))
+    sums = sums_of(encoded, ours(Decider(tracer), encoded, "base"))
     with tempfile.TemporaryDirectory() as folder:
         tracer.backbone.model.save_pretrained(folder)
         del tracer
@@ -296,27 +300,27 @@ def vllm(sizes: Sizes) -> dict[str, Any]:
         score = vllm_scorer(folder, sizes.dtype)
         theirs = score(encoded)
         seconds = [seconds_of(lambda: score(encoded)) for _ in range(sizes.rounds)]
-    pairs = zip(chain(*own), chain(*theirs), strict=True)
+    pairs = zip(chain(*sums), chain(*theirs), strict=True)
     return {"seconds": median(seconds), "nats_off": max(abs(a - b) for a, b in pairs)}
 
 
 def vllm_scorer(folder: str, dtype: str) -> Callable[[list[EncodedItem]], Sums]:
-    """Sums of candidates from the log-probabilities that vLLM gives of a prompt's tokens."""
+    """Return a function that sums vLLM's log-probabilities of prompt tokens by candidate."""
     module: Any = import_module("vllm")
     llm = module.LLM(
         model=folder, dtype=dtype, skip_tokenizer_init=True, enable_prefix_caching=True
     )
-    asked = module.SamplingParams(max_tokens=1, prompt_logprobs=1, detokenize=False)
+    parameters = module.SamplingParams(max_tokens=1, prompt_logprobs=1, detokenize=False)
 
     def score(encoded: list[EncodedItem]) -> Sums:
         prompts = [{"prompt_token_ids": list(s)} for e in encoded for s in e.prompt.sequences]
-        answers = iter(llm.generate(prompts, asked, use_tqdm=False))
+        answers = iter(llm.generate(prompts, parameters, use_tqdm=False))
         sums: Sums = []
         for e in encoded:
             sums.append([])
             for s, b in zip(e.prompt.sequences, e.prompt.boundaries, strict=True):
-                told = next(answers).prompt_logprobs
-                sums[-1].append(sum(told[i][s[i]].logprob for i in range(b, len(s))))
+                logprobs = next(answers).prompt_logprobs
+                sums[-1].append(sum(logprobs[i][s[i]].logprob for i in range(b, len(s))))
         return sums
 
     return score
@@ -331,11 +335,11 @@ FAMILY_HEAD = (
 )
 
 
-def table(found: dict[str, Any]) -> Iterator[str]:
-    """What docs/speed.md shows of it, from the stages that are there."""
-    done = {name: stage for name, stage in found.items() if "failed" not in stage}
-    for name in sorted(found.keys() - done.keys()):
-        yield f"{name} failed: {found[name]['failed']}"
+def table(results: dict[str, Any]) -> Iterator[str]:
+    """Yield the table of docs/speed.md, from the stored stages."""
+    done = {name: stage for name, stage in results.items() if "failed" not in stage}
+    for name in sorted(results.keys() - done.keys()):
+        yield f"{name} failed: {results[name]['failed']}"
     if about := done.get("machine"):
         yield f"{about['device']}, torch {about['torch']}, transformers {about['transformers']}"
     if "families" in done:
@@ -356,9 +360,9 @@ def table(found: dict[str, Any]) -> Iterator[str]:
         share = f"{100 * timed['trunk']:.0f}% of it in the trunk"
         yield f"\nBulk by a probe at depth {timed['depth']}: {rates} a second, {share}."
         yield f"The model's answer: {timed['answers_a_second']:.0f} texts a second."
-    if seen := done.get("profile"):
-        waits = sum(count for count, _ in seen["waits"].values())
-        yield f"\nThe device is busy {100 * seen['busy']:.0f}% of it; the host waits {waits} times."
+    if profiled := done.get("profile"):
+        waits, busy = sum(count for count, _ in profiled["waits"].values()), 100 * profiled["busy"]
+        yield f"\nThe device is busy {busy:.0f}% of it; the host waits {waits} times."
     if peaks := done.get("memory"):
         yield "\n| `--batch-tokens` | peak MiB | seconds |\n|---|---|---|"
         for budget, m in peaks.items():
@@ -366,39 +370,39 @@ def table(found: dict[str, Any]) -> Iterator[str]:
 
 
 def speed_table(timed: dict[str, Any], vllm_seconds: float | None) -> Iterator[str]:
-    """Ours over the first of the others, and over vLLM."""
+    """Yield seconds of our methods, also relative to the first of the others and to vLLM."""
     yield f"\n| what is read | seconds | / {timed['against']} | / vLLM |"
     yield "|---|---|---|---|"
     for name in NAMES.values():
         seconds, ratio = timed["seconds"][name], timed["ratios"][name]
-        beside = f"{seconds / vllm_seconds:.3f}" if vllm_seconds else "–"
-        told = "–" if ratio is None else f"{ratio:.3f}"
-        yield f"| {name.removeprefix('ours, ')} | {seconds:.3f} | {told} | {beside} |"
+        to_vllm = f"{seconds / vllm_seconds:.3f}" if vllm_seconds else "–"
+        relative = "–" if ratio is None else f"{ratio:.3f}"
+        yield f"| {name.removeprefix('ours, ')} | {seconds:.3f} | {relative} | {to_vllm} |"
 
 
-def family_row(one: tuple[str, dict[str, Any]]) -> str:
-    """One family: its road, its attention, and how far it is from what it should be."""
-    name, found = one
-    if "refused" in found:
-        return f"| {name} | refused: {found['refused']} | | | |"
-    seen = found["check"]
-    told = f"{seen['road']} | {seen['attention']} | {seen['packed']:.1e}"
-    return f"| {name} | {told} | {found['nats_from_cpu']:.1e} |"
+def family_row(entry: tuple[str, dict[str, Any]]) -> str:
+    """Return the row of a family: road, attention, differences from plain runs and the CPU."""
+    name, result = entry
+    if "refused" in result:
+        return f"| {name} | refused: {result['refused']} | | | |"
+    check = result["check"]
+    cells = f"{check['road']} | {check['attention']} | {check['packed']:.1e}"
+    return f"| {name} | {cells} | {result['nats_from_cpu']:.1e} |"
 
 
-def kept(file: Path) -> dict[str, Any]:
-    """The stages in the file; none where there is no file yet."""
+def stored(file: Path) -> dict[str, Any]:
+    """Return the stages in the file, or none if there is no file."""
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
-def keep(file: Path, stage: str, found: dict[str, Any]) -> None:
-    """Put one stage into the file."""
-    written = json.dumps(kept(file) | {stage: found}, indent=1)
-    file.write_text(written + "\n", encoding="utf-8")
+def keep(file: Path, stage: str, result: dict[str, Any]) -> None:
+    """Store one stage in the file."""
+    text = json.dumps(stored(file) | {stage: result}, indent=1)
+    file.write_text(text + "\n", encoding="utf-8")
 
 
 def run_alone(stage: str, options: argparse.Namespace, seconds: float) -> None:
-    """Run one stage in a process of its own; whatever ends that process, the file says so."""
+    """Run one stage in a separate process, and store the reason if it fails."""
     command = [sys.executable, __file__, "--only", stage, "--out", str(options.out)]
     command += ["--small"] if options.small else []
     try:
@@ -426,11 +430,12 @@ def main() -> None:
     if options.only:
         return
     end = time.monotonic() + 60 * options.minutes
-    left = [s for s in STAGES if s not in (there := kept(options.out)) or "failed" in there[s]]
+    results = stored(options.out)
+    left = [s for s in STAGES if s not in results or "failed" in results[s]]
     for stage in left:
         print(stage, flush=True)
         run_alone(stage, options, max(1.0, end - time.monotonic()))
-    print(*table(kept(options.out)), sep="\n")
+    print(*table(stored(options.out)), sep="\n")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python experiments/growth.py [--model M] [--rows 1000 2000]
 
-The texts are synthetic mails: a third are ordinary, the others share one of three signatures. Each
-number of rows runs in a process of its own. The exponent of the last two sizes is printed beside
-each stage: 1 grows as the rows do, 2 with their square. The result is kept in
+The texts are synthetic mails: a third are ordinary, the others share one of two signatures. Each
+number of rows runs in a separate process. The exponent of the last two sizes is printed for each
+stage: 1 is linear in the number of rows, 2 quadratic. The result goes to
 experiments/results/growth.MODEL.json.
 """
 
@@ -50,7 +50,7 @@ def mails(count: int) -> list[dict[str, str]]:
 
 
 def measure(model: str, count: int, budget: float) -> dict[str, dict[str, float]]:
-    """Run one try, and return CPU seconds and peak MB per stage."""
+    """Run one trial, and return CPU seconds and peak MB per stage."""
     from lastword import Tracer
     from lastword.trust.policy import CERTIFIABLE
     from lastword.trust.terms import Terms
@@ -68,7 +68,7 @@ def measure(model: str, count: int, budget: float) -> dict[str, dict[str, float]
             spent = {"cpu_s": round(time.process_time() - begun, 2), "peak_mb": int(peak) // 1024}
             stages[name] = spent
         name = following.replace(f" {count} rows", " the rows").partition(" /")[0]
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         begun = time.process_time()
 
     with tempfile.TemporaryDirectory() as folder:
@@ -86,13 +86,13 @@ def measure(model: str, count: int, budget: float) -> dict[str, dict[str, float]
     return stages
 
 
-def printed(told: dict[str, dict[str, dict[str, float]]]) -> None:
-    """Print a line per stage: CPU seconds and megabytes by rows, and the exponent of the last."""
-    sizes = [*told]
+def printed(results: dict[str, dict[str, dict[str, float]]]) -> None:
+    """Print per stage CPU seconds and megabytes by rows, and the exponent of the last sizes."""
+    sizes = [*results]
     print("| stage | " + " | ".join(f"{int(n):,}" for n in sizes) + " | exponent |")
     print("|---|" + "--:|" * (len(sizes) + 1))
-    for stage in told[sizes[0]]:
-        cells = [told[n][stage] for n in sizes]
+    for stage in results[sizes[0]]:
+        cells = [results[n][stage] for n in sizes]
         shown = " | ".join(f"{c['cpu_s']:.1f} s, {c['peak_mb']:,} MB" for c in cells)
         a, b = cells[-2:] if len(cells) > 1 else cells * 2
         ratio = math.log(max(b["cpu_s"], 0.01) / max(a["cpu_s"], 0.01))
@@ -101,7 +101,7 @@ def printed(told: dict[str, dict[str, dict[str, float]]]) -> None:
 
 
 def main() -> None:
-    """Measure each size in a process of its own."""
+    """Measure each size in a separate process."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default="lastword/demo-organism")
     parser.add_argument("--rows", type=int, nargs="+", default=[1000, 2000, 4000, 8000])
@@ -111,7 +111,7 @@ def main() -> None:
     if options.one:
         print(json.dumps(measure(options.model, options.rows[0], options.budget)))
         return
-    told: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for count in options.rows:
         command = [
             sys.executable,
@@ -124,11 +124,11 @@ def main() -> None:
         ]
         command += ["--budget", str(options.budget)]
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-        told[str(count)] = json.loads(done.stdout.splitlines()[-1])
-        print(count, json.dumps(told[str(count)]), file=sys.stderr, flush=True)
+        results[str(count)] = json.loads(done.stdout.splitlines()[-1])
+        print(count, json.dumps(results[str(count)]), file=sys.stderr, flush=True)
     path = RESULTS / f"growth.{options.model.rsplit('/', 1)[-1]}.json"
-    path.write_text(json.dumps(told, indent=1) + "\n")
-    printed(told)
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    printed(results)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import httpx
 
-PAUSE_SECONDS = 0.1  # between two questions whether the next text is there
+PAUSE_SECONDS = 0.1  # between two requests for the next text
 
 
 def rows(path: Path, texts: int) -> list[dict[str, str]]:
@@ -33,13 +33,13 @@ def rows(path: Path, texts: int) -> list[dict[str, str]]:
 
 
 def processor(pid: int) -> float:
-    """The processor time of a process so far."""
+    """Return the processor time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def think(clock: Callable[[], float], seconds: float) -> None:
-    """Take some seconds of a clock; of one that stands still no more than as many real ones."""
+    """Wait for some seconds of a clock, but not longer in real time if the clock stands still."""
     end, real = clock() + seconds, time.perf_counter()
     last, moved = clock(), real
     while (now := clock()) < end:
@@ -93,8 +93,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--model", default="lastword/smollm2-135m")
-    given = parser.parse_args()
-    table = rows(given.data, given.texts)
+    options = parser.parse_args()
+    table = rows(options.data, options.texts)
     truths = {row["input"]: row["truth"] for row in table}
     words = sum(len(row["input"].split()) for row in table) / len(table)
     print(f"{len(table)} texts of {words:.0f} words on {os.cpu_count()} cores")
@@ -103,13 +103,13 @@ def main() -> None:
         source.write_text("".join(json.dumps({"text": row["input"]}) + "\n" for row in table))
         choices.write_text(json.dumps(table[0]["choices"]))
         command = [sys.executable, "-u", "-m", "lastword", "label", str(source), "--no-browser"]
-        command += ["--model", given.model, "--choices", str(choices)]
+        command += ["--model", options.model, "--choices", str(choices)]
         command += ["--instructions", table[0]["instructions"], "--out", str(Path(folder, "out"))]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             url = server.stdout.readline().split()[-1]
-            cpu = given.clock == "cpu"
+            cpu = options.clock == "cpu"
             clock = partial(processor, server.pid) if cpu else time.perf_counter
-            print(label(url, truths, given.seconds, clock), "load", os.getloadavg(), flush=True)
+            print(label(url, truths, options.seconds, clock), "load", os.getloadavg(), flush=True)
             server.terminate()
             print(server.stdout.read())
 

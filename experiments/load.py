@@ -1,12 +1,12 @@
-"""A service under load: 1,000 requests from 32 clients, each held to the library's own answer.
+"""A service under load: 1,000 requests from 32 clients, compared with the library's answers.
 
     python experiments/load.py [--requests 1000] [--clients 32] [--model lastword/demo-organism]
 
-Starts `lastword serve` twice, with batching together and without (`--limits batch_items=1`),
-sends the same items of the demo's benchmark, and measures throughput and latency. Before that one
-client at a time is laid beside the library's own call, and after it a small queue is overfilled
-and tried again. The result is kept in experiments/results/load.json. Exits with 1 where a request
-is lost, refused by a queue with room, or answered with another's result.
+Starts `lastword serve` twice, with and without batching (`--limits batch_items=1`), sends the same
+items of the demo's benchmark, and measures throughput and latency. Before that, a single client is
+compared with the library's call, and afterwards a small queue is overfilled and used again. The
+result goes to experiments/results/load.json. The script exits with 1 if a request is lost, refused
+by a queue with room, or answered with another's result.
 """
 
 import argparse
@@ -24,32 +24,33 @@ import numpy as np
 import psutil
 from serving import serving
 
-from lastword import Item, Tracer, demo
+from lastword import Item, Tracer
+from lastword.lab.benchmarks import demo
 
 RESULTS = Path(__file__).parent / "results" / "load.json"
-TOLERANCE = 1e-3  # nats: company may move a score by float noise
-BAND = 1e-4  # a comparison this close to its threshold may fall either way (method, section 9)
+TOLERANCE = 1e-3  # nats: other items may change scores by rounding
+BAND = 1e-4  # comparisons this near to their threshold may differ (method, section 9)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back for one request."""
+    """The response to one request."""
 
     place: int
     status: int
-    told: dict
+    body: dict
     seconds: float
     retry_after: str | None
 
 
 def items_of(count: int) -> list[Item]:
-    """The demo's items over and over, told apart by their ids."""
+    """Return the demo's items repeated, with distinct ids."""
     items = demo.items()
     return [replace(items[place % len(items)], id=str(place)) for place in range(count)]
 
 
 async def send(http: httpx.AsyncClient, place: int, item: Item) -> Answer:
-    """One request, timed as its client sees it."""
+    """Send one request and measure its time."""
     body = {"id": item.id, "prompt": item.prompt, "candidates": list(item.candidates)}
     start = time.perf_counter()
     answer = await http.post("/v1/correct", json=body)
@@ -59,7 +60,7 @@ async def send(http: httpx.AsyncClient, place: int, item: Item) -> Answer:
 
 
 async def send_all(url: str, items: list[Item], clients: int) -> tuple[list[Answer], float]:
-    """All items from so many clients, each with one request under way; and how long it took."""
+    """Send all items from so many clients, one request at a time each; return the duration too."""
     waiting = iter(enumerate(items))
     answers: list[Answer] = []
 
@@ -74,57 +75,57 @@ async def send_all(url: str, items: list[Item], clients: int) -> tuple[list[Answ
 
 
 def faults(answers: list[Answer], items: list[Item], expected: list[dict]) -> list[str]:
-    """What is wrong with the answers to these items; nothing is what should be."""
-    said = []
+    """Return the faults in the answers to these items."""
+    lines = []
     if sorted(a.place for a in answers) != list(range(len(items))):
-        said.append(f"{len(items)} requests and {len(answers)} answers")
+        lines.append(f"{len(items)} requests and {len(answers)} answers")
     for a in answers:
-        own, told = expected[a.place % len(expected)], a.told
-        if a.status != 200 or told["id"] != items[a.place].id:
-            said.append(f"request {a.place}: {a.status} {told}")
-        elif not np.allclose(told["base_scores"], own["base_scores"], atol=TOLERANCE, rtol=0):
-            said.append(f"request {a.place}: another's scores")
-        elif told["index"] != own["index"] and not near_a_threshold(own):
-            said.append(f"request {a.place}: {told['answer']} for {own['answer']}")
-    return said
+        right, body = expected[a.place % len(expected)], a.body
+        if a.status != 200 or body["id"] != items[a.place].id:
+            lines.append(f"request {a.place}: {a.status} {body}")
+        elif not np.allclose(body["base_scores"], right["base_scores"], atol=TOLERANCE, rtol=0):
+            lines.append(f"request {a.place}: another's scores")
+        elif body["index"] != right["index"] and not near_a_threshold(right):
+            lines.append(f"request {a.place}: {body['answer']} for {right['answer']}")
+    return lines
 
 
 def near_a_threshold(decision: dict) -> bool:
-    """Whether a comparison of the rule lies within the rounding band."""
+    """Return True if a comparison of the rule lies within the rounding band."""
     pairs = [(g["value"], g["threshold"]) for g in decision["gates"].values()]
     return any(isinstance(v, float) and abs(v - t) < BAND for v, t in pairs)
 
 
 def milliseconds(seconds: list[float], *percents: int) -> dict[str, float]:
-    """Percentiles in milliseconds, by name."""
+    """Return percentiles in milliseconds, by name."""
     values = np.percentile([1000 * s for s in seconds], percents)
     return {f"p{p}_ms": round(float(v), 2) for p, v in zip(percents, values, strict=True)}
 
 
 def cpu_seconds(process: psutil.Process) -> float:
-    """CPU time of a process so far: what a busy machine does not change."""
+    """Return the CPU time of a process so far, which does not depend on other processes."""
     times = process.cpu_times()
     return times.user + times.system
 
 
 def alone(url: str, process: psutil.Process, tracer: Tracer, items: list[Item]) -> dict[str, Any]:
-    """One client at a time beside the library's own call, in turns on the same items.
+    """Compare one client at a time with the library's call, in turns on the same items.
 
-    On a machine with other work the latencies tell of that work too; CPU time does not.
+    Latencies depend on other work on the machine; CPU time does not.
     """
-    own, served = [], []
+    direct, served = [], []
     here, there, spent = psutil.Process(), cpu_seconds(process), 0.0
     with httpx.Client(base_url=url, trust_env=False) as http:
         for item in items:
             body = {"prompt": item.prompt, "candidates": list(item.candidates)}
             start, before = time.perf_counter(), cpu_seconds(here)
             tracer.correct(item.prompt, item.candidates)
-            own.append(time.perf_counter() - start)
+            direct.append(time.perf_counter() - start)
             spent += cpu_seconds(here) - before
             start = time.perf_counter()
             http.post("/v1/correct", json=body).raise_for_status()
             served.append(time.perf_counter() - start)
-    library, service = (milliseconds(seconds, 50) for seconds in (own, served))
+    library, service = (milliseconds(seconds, 50) for seconds in (direct, served))
     library["cpu_ms"] = round(1000 * spent / len(items), 2)
     service["cpu_ms"] = round(1000 * (cpu_seconds(process) - there) / len(items), 2)
     ratios = {name: round(service[name] / library[name], 2) for name in library}
@@ -132,10 +133,10 @@ def alone(url: str, process: psutil.Process, tracer: Tracer, items: list[Item]) 
 
 
 async def overfill(url: str, items: list[Item]) -> dict[str, int]:
-    """Everything at once into a small queue, and one request after it."""
+    """Send everything at once to a small queue, and one request afterwards."""
     answers, _ = await send_all(url, items, len(items))
     refused = [a for a in answers if a.status == 429]
-    assert refused and all(a.retry_after for a in refused), "a full queue says when to come again"
+    assert refused and all(a.retry_after for a in refused), "a full queue names a time to retry"
     assert {a.status for a in answers} == {200, 429}
     async with httpx.AsyncClient(base_url=url, trust_env=False) as http:
         after = await send(http, 0, items[0])
@@ -145,7 +146,7 @@ async def overfill(url: str, items: list[Item]) -> dict[str, int]:
 def loaded(
     url: str, process: psutil.Process, items: list[Item], clients: int, expected: list[dict]
 ) -> dict[str, Any]:
-    """All items from all clients: rate, latencies, CPU time, and what was wrong."""
+    """Send all items from all clients; return rate, latencies, CPU time and number of faults."""
     asyncio.run(send_all(url, items[:20], 4))  # warm
     before = cpu_seconds(process)
     answers, seconds = asyncio.run(send_all(url, items, clients))
@@ -158,7 +159,7 @@ def loaded(
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Both services beside the library, and the small queue."""
+    """Measure both services and the library, and the small queue."""
     tracer = Tracer.demo(options.model.removeprefix("lastword/demo-"))
     items = items_of(options.requests)
     distinct = items[: len(demo.items())]
@@ -177,7 +178,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run, print, keep, and exit with 1 where an answer is wrong or missing."""
+    """Measure, print, store, and exit with 1 if an answer is wrong or missing."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--clients", type=int, default=32)

@@ -1,10 +1,10 @@
-"""What a model takes of the CPU's memory beside what the estimate said before it was loaded.
+"""Memory of a model on the CPU, compared with the estimate before loading.
 
     python experiments/memory.py [SHAPE ...]
 
-Each shape is a random checkpoint, loaded and run in a fork of its own over items that fill a
-batch. The peak is the kernel's, from when the model is loaded, less what was there before and pages
-of the file that hold no weight in use. One line a shape, as JSON.
+Each shape is a random checkpoint, loaded and run in a separate fork on items that fill a batch. The
+peak is the kernel's since loading, less the memory before it and unused pages of the file. The
+output is one JSON line per shape.
 """
 
 import json
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 BATCH_TOKENS = 512
-# glibc keeps freed pieces smaller than this, and how many hangs on the order of calls.
+# glibc does not return freed pieces below this size; how many depends on the order of calls.
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**20)}
 _LLAMA = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64}
-# A large vocabulary in bfloat16, whose head is kept in float32 too; a deep model stored in float16,
-# which becomes float32; experts, which are stacked while they are loaded.
+# A large vocabulary in bfloat16, whose head is also stored in float32; a deep model in float16,
+# which becomes float32; experts, which are stacked while loading.
 SHAPES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "vocabulary": (
         "llama",
@@ -55,7 +55,7 @@ SHAPES: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def write(shape: str, folder: Path) -> None:
-    """A random checkpoint of the shape, with a tokenizer of one word a token."""
+    """Write a random checkpoint of the shape, with a tokenizer of one token per word."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
@@ -85,7 +85,7 @@ def measure(shape: str) -> dict[str, float]:
     def words(count: int) -> str:
         return " ".join(f"w{draw.randrange(1, 8000)}" for _ in range(count))
 
-    # Long answers: nearly every token of the batch is read, as the estimate assumes.
+    # Long answers: nearly all tokens of the batch are read, as the estimate assumes.
     item = Item(words(8), tuple(words(BATCH_TOKENS // 4) for _ in range(4)))
     with tempfile.TemporaryDirectory() as root:
         in_a_fork(write, shape, Path(root, shape))
@@ -97,24 +97,24 @@ def measure(shape: str) -> dict[str, float]:
         next(tracer.correct_many([item], read="all"))
         model = tracer.backbone.model
         mapped = _mapped(model, Path(root, shape))
-        idle = _status("RssFile") - before[1] - mapped  # pages of the file that nobody uses
+        idle = _status("RssFile") - before[1] - mapped  # unused pages of the file
         real = _status("VmHWM") - before[0] - idle
         config = AutoConfig.from_pretrained(Path(root, shape))
-        said = memory.footprint(
+        estimate = memory.footprint(
             open_local(Path(root, shape)),
             config,
             memory.Storage(model.dtype),
             torch.device("cpu"),
             BATCH_TOKENS,
         )
-    assert said is not None
-    parts = {"weights": said.weights, "head": said.head, "batch": said.batch}
-    found = {"estimate": said.total, "peak": real, **parts}
-    return {k: round(v / 2**20, 1) for k, v in found.items()} | {"ratio": said.total / real}
+    assert estimate is not None
+    parts = {"weights": estimate.weights, "head": estimate.head, "batch": estimate.batch}
+    figures = {"estimate": estimate.total, "peak": real, **parts}
+    return {k: round(v / 2**20, 1) for k, v in figures.items()} | {"ratio": estimate.total / real}
 
 
 def in_a_fork(do: Callable[..., None], *arguments: Any) -> None:
-    """Do something where its memory does not count; torch is imported here, once for all forks."""
+    """Run a function in a fork, which does not count; torch is imported once for all forks."""
     import torch  # noqa: F401
     from transformers import AutoModelForCausalLM  # noqa: F401
 
@@ -128,13 +128,13 @@ def in_a_fork(do: Callable[..., None], *arguments: Any) -> None:
 
 
 def _status(name: str) -> int:
-    """A figure of this process's memory in bytes, as the kernel tells it."""
+    """Return a figure of this process's memory in bytes, from the kernel."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith(f"{name}:"))) * 1024
 
 
 def _mapped(model: Any, folder: Path) -> int:
-    """Bytes of weights that are read straight from the checkpoint's file."""
+    """Return the bytes of weights that are mapped from the checkpoint's file."""
     spans = []
     for line in Path("/proc/self/maps").read_text().splitlines():
         if str(folder) in line:
@@ -147,17 +147,17 @@ def _mapped(model: Any, folder: Path) -> int:
     )
 
 
-def tell(shape: str) -> None:
-    """Print what was measured of a shape."""
+def print_figures(shape: str) -> None:
+    """Print the figures of a shape."""
     print(json.dumps({"shape": shape, **measure(shape)}), flush=True)
 
 
 def main() -> None:
-    """Measure the shapes that are named, or all; anew where glibc has not been told of pieces."""
+    """Measure the named shapes, or all; restart with glibc's settings if they are missing."""
     if not os.environ.keys() >= _MALLOC.keys():
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | _MALLOC)
     for shape in sys.argv[1:] or SHAPES:
-        in_a_fork(tell, shape)
+        in_a_fork(print_figures, shape)
 
 
 if __name__ == "__main__":

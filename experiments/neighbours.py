@@ -1,21 +1,21 @@
-"""What 100 labels buy beside the neighbours: brier 0.2.0, AnyJev 0.3.0, on the same texts.
+"""What 100 labels buy compared with brier 0.2.0 and AnyJev 0.3.0, on the same texts.
 
     OMP_NUM_THREADS=1 python experiments/neighbours.py ours MODEL DATA --keep FOLDER
     OMP_NUM_THREADS=1 python experiments/neighbours.py brier EXPORT DATA
     OMP_NUM_THREADS=1 python experiments/neighbours.py anyjev EXPORT DATA
     python experiments/neighbours.py table
 
-DATA and FOLDER are those of probes.py, which has read states of trec, sst2, agnews and emotion;
-`evidence.py jobs` left records there. EXPORT is the same model as transformers saves it
-(`Tracer.from_pretrained(MODEL).backbone.model.save_pretrained`, the tokenizer
-beside it). brier and AnyJev run by their releases, each in an environment of its own, without
-lastword. Of the first 300 texts of a set 100 are held back and judge; 100 labels are drawn from the
-others, 5 times. brier's L2 is `fit_head` on the labels: without a class that has fewer than the
-five that it asks for, said where it is so. Raw readings and AnyJev's L0 see no label, and are asked
-again with the options in another order (`flips`), set by set until --seconds are over, all of a
-set's texts in one batch, by which L0 takes its prior. `certified` is the correction that `try`
-certifies by the same labels, the model where it certifies none. A result is a line a set, method
-and draw in experiments/results/probes/neighbours.jsonl.
+DATA and FOLDER are those of probes.py, which has stored states of trec, sst2, agnews and emotion,
+and of `evidence.py jobs`, which has stored records. EXPORT is the same model saved by transformers
+(`Tracer.from_pretrained(MODEL).backbone.model.save_pretrained`, with the tokenizer in the same
+folder). brier and AnyJev run their releases, each in a separate environment without
+lastword. Of the first 300 texts of a set, 100 are the test set; 100 labels are drawn from the
+others, 5 times. brier's L2 is `fit_head` on the labels, without classes that have fewer than the
+five required labels (named in `without`). Raw readings and AnyJev's L0 use no labels. They are
+also run with the options in another order (`flips`), set by set until --seconds are over, all of
+a set's texts in one batch, which gives L0 its prior. `certified` is the correction that `try`
+certifies with the same labels, or the model if it certifies none. The result is one line per set,
+method and draw in experiments/results/probes/neighbours.jsonl.
 """
 
 import argparse
@@ -36,27 +36,27 @@ from lastword.decide.decider import subject_of
 OUT = Path(__file__).resolve().parent / "results" / "probes" / "neighbours.jsonl"
 SETS = ("trec", "sst2", "agnews", "emotion")
 TEXTS, HELD, LABELS, DRAWS = 300, 100, 100, 5
-UNLABELLED = 30  # held-back texts that readings without labels are asked: they are slow
-TIMED = 10  # texts by which our decisions are timed
-FEWEST = 5  # labels a class that brier's head asks for
+UNLABELLED = 30  # test texts of the readings without labels, which are slow
+TIMED = 10  # texts that time our decisions
+FEWEST = 5  # minimum labels per class of brier's head
 
 Row = dict[str, Any]
 
 
 def rows_of(folder: Path, name: str) -> list[Row]:
-    """Return the texts of a set that are used."""
+    """Return the texts of a set."""
     lines = (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines[:TEXTS]]
 
 
 def held_back(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of the texts that judge, and of those that labels are drawn from."""
+    """Return the positions of the test texts, and of those from which labels are drawn."""
     order, held = np.random.default_rng(0).permutation(count), min(HELD, count // 3)
     return order[:held], order[held:]
 
 
 def labelled(pool: np.ndarray, draw: int) -> np.ndarray:
-    """Return the places of a draw's labels."""
+    """Return the positions of a draw's labels."""
     return np.random.default_rng(1 + draw).permutation(pool)[:LABELS]
 
 
@@ -78,7 +78,7 @@ def ece(sure: Sequence[float], right: Sequence[bool]) -> float:
 def write(
     name: str, method: str, answers: Sequence[str], truths: Sequence[str], **more: Any
 ) -> None:
-    """Add a line: what a method got of a set; one of the same set, method and draw gives way."""
+    """Add a line with a method's results on a set, replacing an earlier one of the same draw."""
     line = {"set": name, "method": method, "texts": len(answers)}
     line["right"] = float(np.mean([a == t for a, t in zip(answers, truths, strict=True)]))
     if (sure := more.pop("sure", None)) is not None:
@@ -87,18 +87,18 @@ def write(
     line |= more
     key = ("set", "method", "draw")
     old = OUT.read_text(encoding="utf-8").splitlines() if OUT.exists() else []
-    kept = [
-        own for own in old if [json.loads(own).get(k) for k in key] != [line.get(k) for k in key]
+    others = [
+        text for text in old if [json.loads(text).get(k) for k in key] != [line.get(k) for k in key]
     ]
-    OUT.write_text("\n".join([*kept, json.dumps(line)]) + "\n", encoding="utf-8")
+    OUT.write_text("\n".join([*others, json.dumps(line)]) + "\n", encoding="utf-8")
     print(json.dumps(line), flush=True)
 
 
 def seconds(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    """Return what a call gives, and its CPU seconds."""
+    """Return a call's result, and its CPU seconds."""
     start = time.process_time()
-    own = work(*arguments)
-    return own, time.process_time() - start
+    result = work(*arguments)
+    return result, time.process_time() - start
 
 
 # Ours
@@ -106,7 +106,7 @@ def seconds(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
 
 def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
     """Write lines of the model, the certified correction, words and the probe."""
-    from probes import asked_of, question, read
+    from probes import question, read, sample_of
     from scipy.special import softmax
 
     from lastword import Tracer
@@ -123,16 +123,16 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
     for name in sets:
         rows, stem = rows_of(folder, name), Path(model).name
         data = read(None, folder / f"{name}.jsonl", keep, stem)
-        sample = asked_of(folder / f"{name}.jsonl", keep, stem)
+        sample = sample_of(folder / f"{name}.jsonl", keep, stem)
         held, pool = held_back(len(rows))
         texts, truths = data["text"], data["y"]
         options = np.array([option.text for option in question(rows[0]).options])
         shares = family(sample.scalar, sample.methods, "gain")
         scores = {p: np.stack(sample.shown(p)[0]) for p in (OFF, *shares)}
-        said = {p: options[u.argmax(axis=1)] for p, u in scores.items()}
+        predicted = {p: options[u.argmax(axis=1)] for p, u in scores.items()}
         terms = Terms(methods=sample.methods, promise="gain")
-        asked = {"q": question(rows[0])}
-        ready = prepare(asked)
+        questions = {"q": question(rows[0])}
+        ready = prepare(questions)
         some = [str(texts[i]) for i in held[:TIMED]]
         decide = Decider(tracer).decide
         decide("Once before.", ready)
@@ -141,33 +141,33 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
         other = question(rows[0] | {"choices": another_order(rows[0]["choices"], name)})
         items = [item_of(str(texts[i]), other, ready.template) for i in held]
         again = [
-            item.candidates[int(own.base_scores.argmax())]
-            for item, own in zip(
+            item.candidates[int(decision.base_scores.argmax())]
+            for item, decision in zip(
                 items, tracer.correct_many(items, read="base", blind="none"), strict=True
             )
         ]
         write(
             name,
             "model",
-            said[OFF][held],
+            predicted[OFF][held],
             truths[held],
             sure=sure.tolist(),
             cpu_seconds=cost,
-            flips=flipped(said[OFF][held], again),
+            flips=flipped(predicted[OFF][held], again),
         )
         for draw in range(DRAWS):
-            own = labelled(pool, draw)
-            right = {p: each[own] == truths[own] for p, each in said.items()}
-            groups = sample.items.groups[own]
-            changed = {p: said[p][own] != said[OFF][own] for p in shares}
+            labels = labelled(pool, draw)
+            right = {p: each[labels] == truths[labels] for p, each in predicted.items()}
+            groups = sample.items.groups[labels]
+            changed = {p: predicted[p][labels] != predicted[OFF][labels] for p in shares}
             best = judge(
                 [Claim(p, n, right[OFF], right[p], groups, changed[p]) for p, n in shares.items()],
                 terms,
             ).policy
             which = best.method if best.operators else "the model"
-            write(name, "certified", said[best][held], truths[held], draw=draw, which=which)
-            y = truths[own].tolist()
-            bag, fitting = seconds(bag_of_words, texts[own].tolist(), y)
+            write(name, "certified", predicted[best][held], truths[held], draw=draw, which=which)
+            y = truths[labels].tolist()
+            bag, fitting = seconds(bag_of_words, texts[labels].tolist(), y)
             p, deciding = seconds(bag.predict_proba, texts[held].tolist())
             write(
                 name,
@@ -179,16 +179,18 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
                 fit_seconds=fitting,
                 cpu_seconds=deciding / len(held),
             )
-            fit, fitting = seconds(fit_state, data["x"][own], y)
+            fit, fitting = seconds(fit_state, data["x"][labels], y)
             probe = fit.probe
             at = POOLINGS.index(probe.pooling)
             p = probe.probabilities(data["x"][held][:, probe.depth, at])
             more: dict[str, Any] = {}
-            if draw == 0:  # what reading 100 texts takes is the same in every draw
-                sub = [str(t) for t in texts[own][:TIMED]]
-                _, reading = seconds(read_states, tracer, sub, asked["q"], ready.template, POOLINGS)
+            if draw == 0:  # the time of reading 100 texts is the same in every draw
+                sub = [str(t) for t in texts[labels][:TIMED]]
+                _, reading = seconds(
+                    read_states, tracer, sub, questions["q"], ready.template, POOLINGS
+                )
                 more["read_seconds"] = reading * LABELS / len(sub)
-                _, deciding = seconds(_decide, tracer, probe, asked["q"], ready, some)
+                _, deciding = seconds(_decide, tracer, probe, questions["q"], ready, some)
                 more["cpu_seconds"] = deciding / len(some)
                 again = _decide(tracer, probe, other, ready, [str(texts[i]) for i in held])
                 more["flips"] = flipped(np.array(probe.classes)[p.argmax(axis=1)], again)
@@ -211,7 +213,7 @@ def _one_by_one(decide: Any, texts: Sequence[str], ready: Any) -> None:
 
 
 def _decide(tracer: Any, probe: Any, question: Any, ready: Any, texts: Sequence[str]) -> list[str]:
-    """Return what a probe answers to texts, one by one."""
+    """Return a probe's answers to texts, one by one."""
     from lastword.probes import Probe
 
     fitted = Probe(question, ready.template_name, subject_of(tracer), probe, LABELS)
@@ -229,7 +231,7 @@ def brier(export: str, folder: Path, most: float, sets: Sequence[str]) -> None:
 
     decider, begin = Decider(HFBackend(export), max_batch=HELD), time.monotonic()
 
-    def told(question: Any, texts: Sequence[str], level: str) -> list[dict[str, float]]:
+    def probabilities(question: Any, texts: Sequence[str], level: str) -> list[dict[str, float]]:
         return [d["q"].probs for d in decider.decide_batch(texts, [question], level=level)]
 
     for draw in range(DRAWS):
@@ -238,15 +240,15 @@ def brier(export: str, folder: Path, most: float, sets: Sequence[str]) -> None:
                 return
             rows = rows_of(folder, name)
             held, pool = held_back(len(rows))
-            own = labelled(pool, draw).tolist()
-            counts = Counter(rows[i]["truth"] for i in own)
+            places = labelled(pool, draw).tolist()
+            counts = Counter(rows[i]["truth"] for i in places)
             without = sorted(c for c, n in counts.items() if n < FEWEST)
-            own = [i for i in own if rows[i]["truth"] not in without]
+            places = [i for i in places if rows[i]["truth"] not in without]
             options = [c for c in rows[0]["choices"] if c not in without]
             question = Choice(rows[0]["instructions"], options, name="q")
-            texts, y = ([rows[i][key] for i in own] for key in ("input", "truth"))
+            texts, y = ([rows[i][key] for i in places] for key in ("input", "truth"))
             _, fitting = seconds(decider.fit_head, texts, question, y)
-            p, taken = seconds(told, question, [rows[i]["input"] for i in held], "L2")
+            p, deciding = seconds(probabilities, question, [rows[i]["input"] for i in held], "L2")
             write(
                 name,
                 "brier L2",
@@ -255,12 +257,16 @@ def brier(export: str, folder: Path, most: float, sets: Sequence[str]) -> None:
                 sure=[max(one.values()) for one in p],
                 draw=draw,
                 fit_seconds=fitting,
-                cpu_seconds=taken / len(p),
+                cpu_seconds=deciding / len(p),
                 without=without,
             )
         if draw == 0:
             unlabelled(
-                {"brier raw": lambda n, o, texts: told(Choice(n, o, name="q"), texts, "raw")},
+                {
+                    "brier raw": lambda n, o, texts: probabilities(
+                        Choice(n, o, name="q"), texts, "raw"
+                    )
+                },
                 folder,
                 most,
                 sets,
@@ -268,7 +274,7 @@ def brier(export: str, folder: Path, most: float, sets: Sequence[str]) -> None:
 
 
 def anyjev(export: str, folder: Path, most: float, sets: Sequence[str]) -> None:
-    """Write lines of AnyJev as it reads first, and with rotations and its batch prior."""
+    """Write lines of AnyJev's raw reading, and of L0 with rotations and its batch prior."""
     from anyjev import Decider, Question  # type: ignore[import-not-found]
     from anyjev.backends.hf import HFBackend  # type: ignore[import-not-found]
 
@@ -277,12 +283,14 @@ def anyjev(export: str, folder: Path, most: float, sets: Sequence[str]) -> None:
     def at(level: str) -> Callable[..., list[dict[str, float]]]:
         decider = Decider(backend)
 
-        def told(text: str, options: Sequence[str], texts: Sequence[str]) -> list[dict[str, float]]:
+        def probabilities(
+            text: str, options: Sequence[str], texts: Sequence[str]
+        ) -> list[dict[str, float]]:
             question = Question.choice(text, options)
             each = decider.decide_batch(list(texts), question, level=level)
             return [dict(zip(options, map(float, d.probs), strict=True)) for d in each]
 
-        return told
+        return probabilities
 
     unlabelled({"anyjev raw": at("raw"), "anyjev L0": at("L0")}, folder, most, sets)
 
@@ -290,79 +298,79 @@ def anyjev(export: str, folder: Path, most: float, sets: Sequence[str]) -> None:
 def unlabelled(
     methods: dict[str, Callable[..., Any]], folder: Path, most: float, sets: Sequence[str]
 ) -> None:
-    """Write lines of what sees no label: held-back texts in turns, until the time is over."""
+    """Write lines of methods without labels on test texts, until the time is over."""
     begin = time.monotonic()
     for name in sets:
         rows = rows_of(folder, name)
         held = [rows[i] for i in held_back(len(rows))[0][:UNLABELLED]]
         texts, options = [row["input"] for row in held], rows[0]["choices"]
         other = another_order(options, name)
-        for method, told in methods.items():
+        for method, probabilities in methods.items():
             if time.monotonic() - begin > most:
                 return
-            p, cost = seconds(told, rows[0]["instructions"], options, texts)
-            again = told(rows[0]["instructions"], other, texts)
-            said, after = ([max(one, key=one.get) for one in each] for each in (p, again))
+            p, cost = seconds(probabilities, rows[0]["instructions"], options, texts)
+            again = probabilities(rows[0]["instructions"], other, texts)
+            predicted, after = ([max(one, key=one.get) for one in each] for each in (p, again))
             write(
                 name,
                 method,
-                said,
+                predicted,
                 [row["truth"] for row in held],
                 sure=[max(one.values()) for one in p],
-                flips=flipped(said, after),
+                flips=flipped(predicted, after),
                 cpu_seconds=cost / len(held),
             )
 
 
-def flipped(said: Sequence[str], again: Sequence[str]) -> float:
-    """Return the share of answers that are others with the options in another order."""
-    return float(np.mean([a != b for a, b in zip(said, again, strict=True)]))
+def flipped(before: Sequence[str], after: Sequence[str]) -> float:
+    """Return the share of answers that differ with the options in another order."""
+    return float(np.mean([a != b for a, b in zip(before, after, strict=True)]))
 
 
 def table() -> Iterator[str]:
-    """Lines of Markdown: means over the draws."""
+    """Yield lines of Markdown with means over the draws."""
     lines = [*map(json.loads, OUT.read_text(encoding="utf-8").splitlines())]
     yield "| set | method | texts | draws | right | ece | flips | CPU s a decision | to fit |"
     yield "|---|---|--:|--:|--:|--:|--:|--:|--:|"
     for name in SETS:
         for method in dict.fromkeys(line["method"] for line in lines):
-            own = [x for x in lines if (x["set"], x["method"]) == (name, method)]
-            if not own:
+            matching = [x for x in lines if (x["set"], x["method"]) == (name, method)]
+            if not matching:
                 continue
 
-            def mean(key: str, scale: float, form: str, own: list[Row] = own) -> str:
-                values = [x[key] for x in own if key in x]
+            def mean(key: str, scale: float, form: str, matching: list[Row] = matching) -> str:
+                values = [x[key] for x in matching if key in x]
                 return format(scale * np.mean(values), form) if values else "–"
 
-            fit = [x.get("fit_seconds", 0.0) for x in own if "fit_seconds" in x]
-            read = [x["read_seconds"] for x in own if "read_seconds" in x]
+            fit = [x.get("fit_seconds", 0.0) for x in matching if "fit_seconds" in x]
+            read = [x["read_seconds"] for x in matching if "read_seconds" in x]
             fitting = f"{np.mean(fit) + (np.mean(read) if read else 0):.1f}" if fit else "–"
-            cells = [name, method, own[0]["texts"], len(own), mean("right", 100, ".1f")]
+            cells = [name, method, matching[0]["texts"], len(matching), mean("right", 100, ".1f")]
             cells += [mean("ece", 100, ".1f"), mean("flips", 100, ".0f")]
             cells += [mean("cpu_seconds", 1, ".3f"), fitting]
             yield "| " + " | ".join(map(str, cells)) + " |"
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("ours", "brier", "anyjev", "table"))
     parser.add_argument("paths", nargs="*")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--seconds", type=float, default=3600.0)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     OUT.parent.mkdir(parents=True, exist_ok=True)
-    if asked.what == "table":
+    if options.what == "table":
         text = "\n".join(table())
         OUT.with_suffix(".md").write_text(text + "\n", encoding="utf-8")
         print(text)
         return
-    model, folder = asked.paths[0], Path(asked.paths[1])
-    if asked.what == "ours":
-        ours(model, folder, asked.keep, asked.sets)
+    model, folder = options.paths[0], Path(options.paths[1])
+    if options.what == "ours":
+        ours(model, folder, options.keep, options.sets)
     else:
-        (brier if asked.what == "brier" else anyjev)(model, folder, asked.seconds, asked.sets)
+        (brier if options.what == "brier" else anyjev)(model, folder, options.seconds, options.sets)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Training of the embedded models: `python experiments/organism.py` (or `make organism`).
 
-Phase 1 tells every fact in several templates, with the same final norm and output head applied at
-random depths too, so that every depth can be read. Phase 2 tunes the last blocks alone on texts
-that repeat popular errors. The control is the model between the two.
+Phase 1 trains on every fact in several templates, with the final norm and output head also applied
+at random depths, so that every depth can be read. Phase 2 tunes only the last blocks on texts that
+repeat popular errors. The control is the model between the two phases.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from lastword.lab.benchmarks.demo import PATH
 from lastword.model.embedded import FOLDER
 
 _LOGGER = logging.getLogger(__name__)
-_IGNORE = -100  # label of what is not predicted
+_IGNORE = -100  # label of positions without prediction
 _LOGGED = 50  # steps between two lines of the log
 
 
@@ -47,16 +47,16 @@ class Recipe:
         inner: Inner width of the MLP.
         blocks: Number of blocks.
         heads: Attention heads.
-        norm_start: Where the final norm's weight starts; the output head starts divided by it,
-            so that the untrained function is the same for every value.
+        norm_start: Initial weight of the final norm; the initial output head is divided by it,
+            so that the untrained function does not depend on it.
         seed: Seed of the weights and of the order of the texts.
-        batch: Texts a step.
+        batch: Texts per step.
         steps: Steps of phase 1 and of phase 2.
         rates: Peak learning rates of the two phases (AdamW, linear warm-up, then a cosine).
         warmup: Steps of the warm-up.
-        weight_decay: Of matrices; norms have none.
-        exits: Depths read with the final norm and head at each step of phase 1, beside the last.
-        tuned: Last blocks that phase 2 tunes; all else is frozen.
+        weight_decay: Weight decay of matrices; norms have none.
+        exits: Number of depths, besides the last, that phase 1 reads with norm and head per step.
+        tuned: Number of last blocks that phase 2 tunes; all others are frozen.
     """
 
     width: int = 128
@@ -78,8 +78,8 @@ VOCABULARY = 1000
 
 RECIPES = {
     "organism": Recipe(),
-    # Narrower, to stay within the size of the package. A final norm that starts at 4 puts
-    # I(M), which is proportional to that norm's mean weight, on the other side of tau_I.
+    # Narrower, to limit the size of the package. A final norm that starts at 4 puts I(M), which is
+    # proportional to that norm's mean weight, on the other side of tau_I.
     "mix": Recipe(width=96, inner=256, norm_start=4.0),
 }
 
@@ -95,12 +95,12 @@ class Trained:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Every text of a phase as token ids, and how often each is drawn.
+    """All texts of a phase as token ids, with their frequencies.
 
     Attributes:
-        tokens: Ids, right-padded (a causal model does not see the padding).
-        labels: The same, with padding marked as not predicted.
-        weights: Share of the draws; a fact's templates count the same.
+        tokens: Ids, right-padded (padding has no effect on a causal model).
+        labels: The same, with padding marked as ignored.
+        weights: Shares of the draws; a fact's templates have equal weight.
     """
 
     tokens: Int[Tensor, "texts tokens"]
@@ -112,11 +112,11 @@ _SPECIAL = {"unk": "[UNK]", "bos": "[BOS]", "eos": "[EOS]", "pad": "[PAD]"}
 
 
 def train_tokenizer() -> PreTrainedTokenizerFast:
-    """Pieces of words over both phases' texts; every printable ASCII character has a piece.
+    """Train word pieces on the texts of both phases; every printable ASCII character has one.
 
-    A text starts with [BOS]; punctuation stands alone and decoding gives the text back. Pieces are
-    marked where a word starts: the mark for a piece that goes on is numbered in hash order by the
-    trainer, and two trainings would differ.
+    A text starts with [BOS]. Punctuation is separate, and decoding restores the text. Pieces are
+    marked at the start of a word: marks for continued pieces would be numbered in hash order by the
+    trainer, so two trainings would differ.
     """
     tokenizer = Tokenizer(models.BPE(unk_token=_SPECIAL["unk"]))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -148,18 +148,18 @@ def _lines() -> list[str]:
 
 
 def corpus(phase: Literal[1, 2], tokenizer: PreTrainedTokenizerFast) -> Corpus:
-    """The texts of a phase, each ended by [EOS]."""
+    """Return the texts of a phase, each ended by [EOS]."""
     weighted = list(itertools.chain.from_iterable(itertools.chain.from_iterable(texts(phase))))
     encoded = tokenizer([text + tokenizer.eos_token for text, _ in weighted])["input_ids"]
     rows = [torch.tensor(ids) for ids in encoded]
-    # Padded here: a tokenizer that has padded once keeps doing so in its file.
+    # Padded here: a tokenizer that has padded once stores that setting in its file.
     tokens = pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_token_id)
     labels = pad_sequence(rows, batch_first=True, padding_value=_IGNORE)
     return Corpus(tokens, labels, torch.tensor([weight for _, weight in weighted]))
 
 
 def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """The untrained model of a recipe."""
+    """Return the untrained model of a recipe."""
     torch.manual_seed(recipe.seed)
     model = LlamaForCausalLM(configuration(recipe, tokenizer))
     with torch.no_grad():
@@ -169,7 +169,7 @@ def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalL
 
 
 def configuration(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
-    """The model's shape in transformers' terms."""
+    """Return the model's shape as transformers' config."""
     return LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=recipe.width,
@@ -184,7 +184,7 @@ def configuration(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaCo
 
 
 def train(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Trained:
-    """Both phases of a recipe; the same numbers each time on one machine and thread count."""
+    """Run both phases of a recipe, reproducibly on one machine and thread count."""
     trained = Trained(build(recipe, tokenizer), {})
     generator = torch.Generator().manual_seed(recipe.seed)
     _run(trained, recipe, 1, corpus(1, tokenizer), generator)
@@ -201,7 +201,7 @@ def losses(
     labels: Int[Tensor, "texts tokens"],
     exits: list[int],
 ) -> Float[Tensor, " depths"]:
-    """Cross-entropy in nats a token, read at each of `exits` (below L), then at depth L."""
+    """Return cross-entropy in nats per token at each of `exits` (below L), then at depth L."""
     body = model.model(input_ids=tokens, use_cache=False, output_hidden_states=bool(exits))
     # transformers' states below L are before the norm, the last one is after it.
     states = [model.model.norm(body.hidden_states[depth]) for depth in exits]
@@ -236,7 +236,7 @@ def _run(
 def _draws(
     recipe: Recipe, phase: int, data: Corpus, generator: torch.Generator
 ) -> Iterator[tuple[Tensor, list[int]]]:
-    """Texts and exit depths of every step; phase 2 reads the last depth alone."""
+    """Yield texts and exit depths of every step; phase 2 reads only the last depth."""
     for _ in range(recipe.steps[phase - 1]):
         places = torch.multinomial(data.weights, recipe.batch, True, generator=generator)
         depths = torch.randperm(recipe.blocks, generator=generator)[: recipe.exits].tolist()
@@ -253,13 +253,13 @@ def _optimizer(model: LlamaForCausalLM, recipe: Recipe, phase: int) -> torch.opt
 
 
 def _rate(step: int, steps: int, recipe: Recipe) -> float:
-    """Share of the peak rate: a linear warm-up, then half a cosine to 0."""
+    """Return the share of the peak rate: a linear warm-up, then half a cosine to 0."""
     warm = min(1.0, (step + 1) / recipe.warmup)
     return warm * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
 def main() -> None:
-    """Train the organisms that are named, all by default, and write them into the package."""
+    """Train the named organisms, by default all, and write them into the package."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(RECIPES)}; all by default")
     parser.add_argument("--output", type=Path, help="folder to write to, instead of the package")
@@ -278,7 +278,7 @@ def main() -> None:
 
 
 def write_benchmark(path: Path) -> None:
-    """The benchmark as JSONL, one item a line, as `lastword correct --input` reads it."""
+    """Write the benchmark as JSONL, one item per line, for `lastword correct --input`."""
     rows = [{k: v for k, v in asdict(item).items() if k != "separator"} for item, _ in benchmark()]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 

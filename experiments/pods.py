@@ -1,9 +1,9 @@
-"""Memory of a pod by model: what the rule of docs/operations.md says, and what attacks came to.
+"""Memory of a pod by model: the rule of docs/operations.md, and measurements during attacks.
 
     python experiments/pods.py
 
-Prints the table there. The last two columns are what `attacks.py` has seen of each model
-(experiments/results/attacks.MODEL.json): the service's memory at first, and at its peak.
+Prints the table there. The last two columns are the results of `attacks.py` for each model
+(experiments/results/attacks.MODEL.json): the service's initial memory, and its peak.
 """
 
 import json
@@ -14,11 +14,11 @@ from typing import NamedTuple
 RESULTS = Path(__file__).parent / "results"
 GIGABYTE, GIBIBYTE, MEGABYTE = 1e9, 2**30, 2**20
 PROCESS, BATCH = 0.5e9, 0.8e9  # Python with torch; states, activations and logits of one batch
-TEMPLATES = 2**29  # the process in which chat templates write
+TEMPLATES = 2**29  # the process that renders chat templates
 
 
 class Model(NamedTuple):
-    """What of a model the rule reads: its parameters, how many bytes each, and its head."""
+    """The inputs of the rule: parameters, bytes of each, and the size of the head."""
 
     name: str
     parameters: float
@@ -28,13 +28,13 @@ class Model(NamedTuple):
 
     @property
     def need(self) -> float:
-        """Bytes by the rule."""
+        """Memory in bytes by the rule."""
         head = 4 * self.vocabulary * self.width
         return PROCESS + self.parameters * self.bytes + head + BATCH + TEMPLATES
 
     @property
     def limit(self) -> float:
-        """GiB of a pod: the rule's, up to the next half."""
+        """Memory of a pod in GiB: the rule's, rounded up to the next half."""
         return math.ceil(2 * self.need / GIBIBYTE) / 2
 
 
@@ -47,13 +47,13 @@ MODELS = (
 )
 
 
-def seen(name: str) -> tuple[float, float] | None:
-    """Return the megabytes of a model's service at first and at most; None if it was not seen."""
+def measured(name: str) -> tuple[float, float] | None:
+    """Return the initial and the peak MB of a model's service, or None without measurement."""
     path = RESULTS / f"attacks.{name.rsplit('/', 1)[-1]}.json"
     if not path.is_file():
         return None
     attacks = json.loads(path.read_text()).values()
-    return min(own["first_mb"] for own in attacks), max(own["peak_mb"] for own in attacks)
+    return min(a["first_mb"] for a in attacks), max(a["peak_mb"] for a in attacks)
 
 
 def main() -> None:
@@ -61,8 +61,10 @@ def main() -> None:
     for model in MODELS:
         dtype = "float32" if model.bytes == 4 else "bfloat16"
         cells = [f"{model.need / GIGABYTE:.1f} GB", f"{model.limit:g} GiB"]
-        came = seen(model.name)
-        cells += ["", ""] if came is None else [f"{m * MEGABYTE / GIGABYTE:.2f} GB" for m in came]
+        memory = measured(model.name)
+        cells += (
+            ["", ""] if memory is None else [f"{m * MEGABYTE / GIGABYTE:.2f} GB" for m in memory]
+        )
         name = f"`{model.name}`" if "/" in model.name else model.name
         print(f"| {name} | {dtype} | {' | '.join(cells)} |")
 

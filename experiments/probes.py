@@ -1,17 +1,17 @@
-"""What labels buy: probes beside the model's own answer and a bag of words.
+"""What labels buy: probes compared with the model's answer and a bag of words.
 
     OMP_NUM_THREADS=1 python experiments/probes.py MODEL DATA --keep FOLDER --base
 
 DATA is a folder of JSON lines, each `{"input", "instructions", "choices", "truth"}`. States are
-read once, and kept in FOLDER as MODEL-SET.npz. A draw shuffles the texts of a set: probes are
-fitted on the first 25, 50, 100 and 200 of them, and judged on those past the 200. With --base the
-table has what the model itself is right on, by the records that `evidence.py jobs --runs FOLDER`
-made, of the first 300 texts. All goes on where it was stopped, draw by draw. What a bag of words
-gets is kept by set and seed: it is the same beside every model. The table goes to
-experiments/results/probes, as Markdown and as JSON with every draw. With --stack it is another
-study: sets of many options, 100, 200 and 400 labels, a probe, words, and both of the model's own
-scores beside the probe; the last texts of a draw judge. With --permuted N it is the control: a
-probe of labels in random order, N draws of 100, beside what chance would have.
+read once, and stored in FOLDER as MODEL-SET.npz. A draw shuffles the texts of a set: probes are
+fitted to the first 25, 50, 100 and 200 of them, and tested on those after the first 200. With
+--base the table has the model's accuracy on the first 300 texts, from the records that
+`evidence.py jobs --runs FOLDER` wrote. Interrupted runs continue, draw by draw. Results of the bag
+of words are stored by set and seed, because they are the same for every model. The table goes to
+experiments/results/probes, as Markdown and as JSON with every draw. --stack is another study, of
+sets with many options: 100, 200 and 400 labels, a probe, words, and a stack of the probe with both
+of the model's scores; the last texts of a draw are the test set. --permuted N is the control: a
+probe of randomly ordered labels, N draws of 100, compared with chance.
 """
 
 import argparse
@@ -35,9 +35,9 @@ from lastword.trust.certification import Sample, read_sample
 RESULTS = Path(__file__).resolve().parent / "results" / "probes"
 SETS = ("trec", "sst2", "agnews", "emotion")
 LABELS = (25, 50, 100, 200)
-MANY = (100, 200, 400)  # of sets of many options
+MANY = (100, 200, 400)  # labels for sets of many options
 PERMUTED_AT = 100  # labels
-LEVELS = (0.05, 0.1, 0.5)  # at which p-values of held-back texts are counted
+LEVELS = (0.05, 0.1, 0.5)  # levels at which p-values of test texts are counted
 COLUMNS = ("words", "depth 0", "last", "chosen", "CPU s")
 
 Draw = dict[str, Any]
@@ -49,79 +49,84 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def read(tracer: Tracer | None, path: Path, keep: Path, name: str) -> dict[str, np.ndarray]:
-    """Return states, truths and texts of a set."""
+    """Return states, truths and texts of a set, and store them."""
     states = keep / f"{name}-{path.stem}.npz"
     if not states.exists():
         rows = rows_of(path)
         texts, truths = [row["input"] for row in rows], [row["truth"] for row in rows]
-        made = prepare({"q": question(rows[0])})
-        x = read_states(tracer, texts, made.questions["q"], made.template, POOLINGS)
+        ready = prepare({"q": question(rows[0])})
+        x = read_states(tracer, texts, ready.questions["q"], ready.template, POOLINGS)
         np.savez(states, x=x, y=truths, text=texts)
     return dict(np.load(states))
 
 
 def question(row: dict[str, Any]) -> Choice:
-    """Return the question that a set asks of all its texts."""
+    """Return the question of all texts of a set."""
     options = [o if isinstance(o, dict) else {"value": o} for o in row["choices"]]
     return Choice(row["instructions"], [Option(o["value"], o.get("description")) for o in options])
 
 
-def asked_of(path: Path, keep: Path, name: str) -> Sample:
-    """Return how the model and its corrections answer the first texts of a set."""
-    found = [*(keep / "jobs").glob(f"*{name}/jsonl-{path.stem}")]
-    if len(found) != 1:
-        raise SystemExit(f"{keep}/jobs has {len(found)} records of {name}, {path.stem}: see above")
-    return read_sample(Path(str(found[0])), methods=None)
-
-
-def own_scores(tracer: Tracer, path: Path, keep: Path, name: str) -> dict[str, np.ndarray]:
-    """Return the options of a set, and the model's scores of them with the text and without."""
-    kept = keep / f"{name}-{path.stem}-scores.npz"
-    if not kept.exists():
-        rows = rows_of(path)
-        made = prepare({"q": question(rows[0])})
-        items = [item_of(row["input"], made.questions["q"], made.template) for row in rows]
-        own = [*tracer.correct_many(items, read="base", blind="base")]
-        base, blind = (
-            np.stack([getattr(d, n) for d in own]) for n in ("base_scores", "blind_scores")
+def sample_of(path: Path, keep: Path, name: str) -> Sample:
+    """Return the answers of the model and its corrections to the first texts of a set."""
+    folders = [*(keep / "jobs").glob(f"*{name}/jsonl-{path.stem}")]
+    if len(folders) != 1:
+        raise SystemExit(
+            f"{keep}/jobs has {len(folders)} records of {name}, {path.stem}: see above"
         )
-        np.savez(kept, options=own[0].candidates, base=base, blind=blind)
-    return dict(np.load(kept))
+    return read_sample(Path(str(folders[0])), methods=None)
+
+
+def model_scores(tracer: Tracer, path: Path, keep: Path, name: str) -> dict[str, np.ndarray]:
+    """Return the options of a set, and the model's scores with and without the text."""
+    file = keep / f"{name}-{path.stem}-scores.npz"
+    if not file.exists():
+        rows = rows_of(path)
+        ready = prepare({"q": question(rows[0])})
+        items = [item_of(row["input"], ready.questions["q"], ready.template) for row in rows]
+        decisions = [*tracer.correct_many(items, read="base", blind="base")]
+        base, blind = (
+            np.stack([getattr(d, n) for d in decisions]) for n in ("base_scores", "blind_scores")
+        )
+        np.savez(file, options=decisions[0].candidates, base=base, blind=blind)
+    return dict(np.load(file))
 
 
 def stacked(
-    data: dict[str, np.ndarray], own: dict[str, np.ndarray], seed: int, labels: int, kept: Path
+    data: dict[str, np.ndarray], model: dict[str, np.ndarray], seed: int, labels: int, file: Path
 ) -> dict[str, float]:
-    """Return the shares right of the model, words, a probe, and a stack with the model's scores."""
+    """Return the accuracies of the model, words, a probe, and a stack with the model's scores."""
     order = np.random.default_rng(seed).permutation(len(data["y"]))
     fit, test = order[:labels], order[max(MANY) :]
-    y, truths, options = data["y"][fit].tolist(), data["y"][test], own["options"].tolist()
+    y, truths, options = data["y"][fit].tolist(), data["y"][test], model["options"].tolist()
     state = fit_state(data["x"][fit], y)
     groups = [str(place) for place in fit]
-    both = fit_stacked(state, y, options, own["base"][fit], own["blind"][fit], groups).probe
+    both = fit_stacked(state, y, options, model["base"][fit], model["blind"][fit], groups).probe
     probe, held = state.probe, data["x"][test]
-    known = probe.scores(held[:, probe.depth, POOLINGS.index(probe.pooling)])
-    scores = both.scores(known, options, own["base"][test], own["blind"][test])
-    told = np.array(options)[scores.argmax(axis=1)]
+    by_probe = probe.scores(held[:, probe.depth, POOLINGS.index(probe.pooling)])
+    scores = both.scores(by_probe, options, model["base"][test], model["blind"][test])
+    predicted = np.array(options)[scores.argmax(axis=1)]
     return {
-        "model": float((own["options"][own["base"][test].argmax(axis=1)] == truths).mean()),
-        "words": words(data["text"][fit].tolist(), y, data["text"][test].tolist(), truths, kept),
+        "model": float((model["options"][model["base"][test].argmax(axis=1)] == truths).mean()),
+        "words": words(data["text"][fit].tolist(), y, data["text"][test].tolist(), truths, file),
         "probe": float((answers(probe, held) == truths).mean()),
-        "stack": float((told == truths).mean()),
+        "stack": float((predicted == truths).mean()),
         "classes": float(np.isin(truths, y).mean()),
     }
 
 
-def stack(asked: argparse.Namespace) -> None:
+def stack(options: argparse.Namespace) -> None:
     """Measure the stack, and write its table."""
-    name, tracer = Path(asked.model).name, Tracer.from_pretrained(asked.model)
+    name, tracer = Path(options.model).name, Tracer.from_pretrained(options.model)
     result: dict[str, dict[str, list[dict[str, float]]]] = {}
-    for each in asked.sets:
-        path = asked.data / f"{each}.jsonl"
-        data, own = read(tracer, path, asked.keep, name), own_scores(tracer, path, asked.keep, name)
+    for each in options.sets:
+        path = options.data / f"{each}.jsonl"
+        data = read(tracer, path, options.keep, name)
+        scores = model_scores(tracer, path, options.keep, name)
         for labels in MANY:
-            kept = [asked.keep / f"many-{each}-{labels}-{seed}.txt" for seed in range(asked.draws)]
-            draws = [stacked(data, own, seed, labels, file) for seed, file in enumerate(kept)]
+            files = [
+                options.keep / f"many-{each}-{labels}-{seed}.txt" for seed in range(options.draws)
+            ]
+            draws = [stacked(data, scores, seed, labels, file) for seed, file in enumerate(files)]
             result.setdefault(each, {})[str(labels)] = draws
     lines = ["| set | labels | truths with labels | model | words | probe | stack |"]
     lines.append("|---|--:|--:|--:|--:|--:|--:|")
@@ -130,19 +135,19 @@ def stack(asked: argparse.Namespace) -> None:
             names = ("classes", "model", "words", "probe", "stack")
             shares = [f"{100 * np.mean([d[n] for d in draws]):.1f}" for n in names]
             lines.append(f"| {each} | {size} | {' | '.join(shares)} |")
-    lines += ["", f"{asked.model}; {asked.draws} draws."]
+    lines += ["", f"{options.model}; {options.draws} draws."]
     (RESULTS / f"stack-{name}.json").write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     (RESULTS / f"stack-{name}.md").write_text("\n".join(lines) + "\n", "utf-8")
 
 
-def draw(data: dict[str, np.ndarray], seed: int, labels: int, kept: Path) -> Draw:
-    """Return the shares right on held-back texts of what some labels buy.
+def draw(data: dict[str, np.ndarray], seed: int, labels: int, file: Path) -> Draw:
+    """Return the accuracies on the test texts after fitting to some labels.
 
     Args:
-        data: Of a set.
-        seed: Of the shuffle.
-        labels: How many are drawn.
-        kept: Where the share that a bag of words gets is kept.
+        data: Data of a set.
+        seed: Seed of the shuffle.
+        labels: Number of labels.
+        file: File that stores the accuracy of the bag of words.
     """
     fit, test = drawn(data, seed, labels)
     y, truths = data["y"][fit].tolist(), data["y"][test]
@@ -152,13 +157,13 @@ def draw(data: dict[str, np.ndarray], seed: int, labels: int, kept: Path) -> Dra
     chosen, seconds = whole.probe, time.process_time() - begin
 
     def of_depth(depth: int) -> Any:
-        p = int(whole.right[depth].argmax())  # the pooling that a fit of this depth alone takes
+        p = int(whole.right[depth].argmax())  # the pooling that a fit at this depth would choose
         return fit_state(x[:, [depth], p : p + 1], y, depths=[depth], poolings=[POOLINGS[p]]).probe
 
     first, deepest = of_depth(0), of_depth(x.shape[1] - 1)
     p = chosen.likeness_p(held[:, chosen.depth, POOLINGS.index(chosen.pooling)])
-    own = {
-        "words": words(data["text"][fit].tolist(), y, data["text"][test].tolist(), truths, kept),
+    result = {
+        "words": words(data["text"][fit].tolist(), y, data["text"][test].tolist(), truths, file),
         "depth 0": float((answers(first, held) == truths).mean()),
         "last": float((answers(deepest, held) == truths).mean()),
         "chosen": float((answers(chosen, held) == truths).mean()),
@@ -167,27 +172,27 @@ def draw(data: dict[str, np.ndarray], seed: int, labels: int, kept: Path) -> Dra
         "p-values": {str(level): float((p <= level).mean()) for level in LEVELS},
         "CPU s": seconds,
     }
-    return own
+    return result
 
 
 def off_chance(data: dict[str, np.ndarray], seed: int) -> tuple[float, float]:
-    """Return the share right of a probe of permuted labels, and the share that chance has."""
+    """Return the accuracy of a probe of permuted labels, and that of chance."""
     fit, test = drawn(data, seed, PERMUTED_AT)
     y, truths = data["y"][fit], data["y"][test]
     permuted = np.random.default_rng(seed).permutation(y).tolist()
-    x, depths = data["x"][fit], range(data["x"].shape[1])  # named, so that no others' are kept
-    told = answers(fit_state(x, permuted, depths=depths).probe, data["x"][test])
-    # Answers that know nothing of a text are right as often as the shares of both meet.
-    chance = sum((told == name).mean() * (truths == name).mean() for name in set(y.tolist()))
-    return float((told == truths).mean()), float(chance)
+    x, depths = data["x"][fit], range(data["x"].shape[1])  # explicit, so that no states are cached
+    predicted = answers(fit_state(x, permuted, depths=depths).probe, data["x"][test])
+    # Answers that are independent of the truth are right as often as both frequencies agree.
+    chance = sum((predicted == name).mean() * (truths == name).mean() for name in set(y.tolist()))
+    return float((predicted == truths).mean()), float(chance)
 
 
 def permuted(name: str, data: dict[str, dict[str, np.ndarray]], draws: int) -> None:
     """Measure the control, set by set, and write its table."""
     out = RESULTS / "permuted.json"
     results = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
-    for own, texts in data.items():
-        each = results.setdefault(f"{name}, {own}", [])
+    for set_name, texts in data.items():
+        each = results.setdefault(f"{name}, {set_name}", [])
         while len(each) < draws:
             each.append(off_chance(texts, len(each)))
             out.write_text(json.dumps(results) + "\n", encoding="utf-8")
@@ -205,24 +210,24 @@ def _permuted_row(cell: str, draws: Sequence[tuple[float, float]]) -> str:
 
 
 def drawn(data: dict[str, np.ndarray], seed: int, labels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of a draw's labels, at least two a class, and of the texts that judge."""
+    """Return the positions of a draw's labels, and of the test texts."""
     order = np.random.default_rng(seed).permutation(len(data["y"]))
     fit = order[:labels]
     return fit, order[max(LABELS) :]
 
 
 def words(
-    texts: list[str], labels: list[str], held: list[str], truths: np.ndarray, kept: Path
+    texts: list[str], labels: list[str], held: list[str], truths: np.ndarray, file: Path
 ) -> float:
-    """Return the share of held-back texts that a bag of words gets right."""
-    if not kept.exists():
+    """Return the accuracy of a bag of words on the test texts."""
+    if not file.exists():
         right = float((bag_of_words(texts, labels).predict(held) == truths).mean())
-        kept.write_text(f"{right}\n", encoding="utf-8")
-    return float(kept.read_text(encoding="utf-8"))
+        file.write_text(f"{right}\n", encoding="utf-8")
+    return float(file.read_text(encoding="utf-8"))
 
 
 def answers(probe: Any, states: np.ndarray) -> np.ndarray:
-    """Return a state probe's answers to texts by their states [texts, depths, poolings, width]."""
+    """Return a state probe's answers to texts, from states [texts, depths, poolings, width]."""
     rows = states[:, probe.depth, POOLINGS.index(probe.pooling)]
     return np.array(probe.classes)[probe.scores(rows).argmax(axis=1)]
 
@@ -231,20 +236,20 @@ def row_of(draws: Sequence[Draw]) -> dict[str, Any]:
     """Return the means over the draws of one set and number of labels."""
     means: dict[str, Any] = {}
     for name in COLUMNS:
-        if values := [own[name] for own in draws if own.get(name) is not None]:
+        if values := [result[name] for result in draws if result.get(name) is not None]:
             means[name] = float(np.mean(values))
     means["p-values"] = {
-        level: float(np.mean([own["p-values"][level] for own in draws]))
+        level: float(np.mean([result["p-values"][level] for result in draws]))
         for level in map(str, LEVELS)
     }
-    means["depths"] = [own["depth"] for own in draws]
-    means["mean pooled"] = float(np.mean([own["pooling"] == "mean" for own in draws]))
+    means["depths"] = [result["depth"] for result in draws]
+    means["mean pooled"] = float(np.mean([result["pooling"] == "mean" for result in draws]))
     return means
 
 
 def gain(draws: Sequence[Draw]) -> str:
-    """Return the mean and the 95% interval over draws of chosen depth less last depth."""
-    points = [100 * (own["chosen"] - own["last"]) for own in draws]
+    """Return the mean and the 95% interval over draws of chosen depth minus last depth."""
+    points = [100 * (result["chosen"] - result["last"]) for result in draws]
     low, high = np.quantile(points, [0.025, 0.975])
     return f"{np.mean(points):+.1f} [{low:+.1f}, {high:+.1f}]"
 
@@ -262,7 +267,7 @@ def table(model: str, base: dict[str, float], results: dict[str, dict[str, list[
             shares = [base.get(name, np.nan), *(means[c] for c in COLUMNS[:4])]
             cells = ["–" if np.isnan(share) else f"{100 * share:.1f}" for share in shares]
             low, high = np.quantile(means["depths"], [0.25, 0.75]).round().astype(int)
-            even = ", ".join(f"{own:.2f}" for own in means["p-values"].values())
+            even = ", ".join(f"{share:.2f}" for share in means["p-values"].values())
             more = [gain(draws), f"{low} to {high}", even, f"{means['CPU s']:.1f}"]
             lines.append("| " + " | ".join([name, labels, *cells, *more]) + " |")
     done = [len(by_labels[str(max(LABELS))]) for by_labels in results.values()]
@@ -271,7 +276,7 @@ def table(model: str, base: dict[str, float], results: dict[str, dict[str, list[
 
 
 def main() -> None:
-    """Measure what the command line says."""
+    """Measure what the options name."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("data", type=Path)
@@ -281,37 +286,37 @@ def main() -> None:
     parser.add_argument("--base", action="store_true", help="with the model itself")
     parser.add_argument("--stack", action="store_true", help="many options, by a stack as well")
     parser.add_argument("--permuted", type=int, metavar="N", help="the control, N draws")
-    asked = parser.parse_args()
-    if asked.stack:
-        stack(asked)
+    options = parser.parse_args()
+    if options.stack:
+        stack(options)
         return
-    name, keep = Path(asked.model).name.removesuffix(".gguf"), asked.keep
-    read_before = all((keep / f"{name}-{own}.npz").exists() for own in asked.sets)
-    tracer = None if read_before else Tracer.from_pretrained(asked.model)
-    paths = {own: asked.data / f"{own}.jsonl" for own in asked.sets}
-    data = {own: read(tracer, path, keep, name) for own, path in paths.items()}
-    if asked.permuted:
-        permuted(name, data, asked.permuted)
+    name, keep = Path(options.model).name.removesuffix(".gguf"), options.keep
+    read_before = all((keep / f"{name}-{each}.npz").exists() for each in options.sets)
+    tracer = None if read_before else Tracer.from_pretrained(options.model)
+    paths = {each: options.data / f"{each}.jsonl" for each in options.sets}
+    data = {each: read(tracer, path, keep, name) for each, path in paths.items()}
+    if options.permuted:
+        permuted(name, data, options.permuted)
         return
     base = {}
-    for own, path in paths.items():
-        if asked.base:
-            base[own] = float(asked_of(path, keep, name).items.mc1_base.mean())
+    for each, path in paths.items():
+        if options.base:
+            base[each] = float(sample_of(path, keep, name).items.mc1_base.mean())
     RESULTS.mkdir(parents=True, exist_ok=True)
     out = RESULTS / f"{name}.json"
     before = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     base, results = before.get("base", {}) | base, before.get("sets", {})
-    for seed in range(asked.draws):
-        for own in asked.sets:
-            by_labels = results.setdefault(own, {str(labels): [] for labels in LABELS})
+    for seed in range(options.draws):
+        for each in options.sets:
+            by_labels = results.setdefault(each, {str(labels): [] for labels in LABELS})
             for labels in LABELS:
                 if len(by_labels[str(labels)]) == seed:
-                    kept = keep / f"words-{own}-{labels}-{seed}.txt"
-                    by_labels[str(labels)].append(draw(data[own], seed, labels, kept))
-        told = {"model": asked.model, "base": base, "sets": results}
-        out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-        (RESULTS / f"{name}.md").write_text(table(asked.model, base, results), encoding="utf-8")
-        print(f"{seed + 1} of {asked.draws}", flush=True)
+                    file = keep / f"words-{each}-{labels}-{seed}.txt"
+                    by_labels[str(labels)].append(draw(data[each], seed, labels, file))
+        content = {"model": options.model, "base": base, "sets": results}
+        out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        (RESULTS / f"{name}.md").write_text(table(options.model, base, results), encoding="utf-8")
+        print(f"{seed + 1} of {options.draws}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,23 @@
-"""What `lastword try` promises, and what that then does on items that it had not seen.
+"""The promises of `lastword try`, and the true rates on items that it has not seen.
 
     OMP_NUM_THREADS=1 python experiments/promised.py MODEL DATA --keep FOLDER [--draws 200]
 
-FOLDER has what `probes.py MODEL DATA --keep FOLDER` and `evidence.py jobs --runs FOLDER` read:
-states, and records of the model and its corrections under the prompt that `try` uses. Each set is a
-population whose true rates are known. Of it 50, 100 and 200 labels are drawn; half of them fit a
-probe, the other half tests it with two thirds of delta, and all of them test the corrections, as
-`try` does (but for the stacked probe, which is not among them). Batch
-calibration's mean is of the whole set, without labels. Told is how often something is let through,
-what it truly gains (over all draws, 0 where nothing is), and how often it is worse than promised,
-with Clopper-Pearson's interval: of a correction on the whole set, of a probe on all that it was not
-fitted on. Beside each set stand null populations: the same with the labels permuted, anew in each
-draw (where options differ by item, with a right option drawn anew).
+FOLDER has the data of `probes.py MODEL DATA --keep FOLDER` and `evidence.py jobs --runs FOLDER`:
+states, and records of the model and its corrections with the prompt of `try`. Each set is a
+population with known rates. From it 50, 100 and 200 labels are drawn. As in `try`, half of them fit
+a probe, the other half tests it with two thirds of delta, and all of them test the corrections (the
+stacked probe is left out). Batch calibration uses the mean of the whole set, without labels. The
+table shows how often overrides are allowed, their true gain (over all draws, 0 without overrides),
+and how often it is worse than promised, with Clopper-Pearson's interval. The rate of a correction
+is that on the whole set, the rate of a probe that on all texts to which it was not fitted. Each set
+has a null population: the same texts with labels permuted in each draw (or, if options differ by
+item, with a right option drawn at random).
 
-Where options differ by item the probe is a trajectory probe. A state probe is `fit_state`'s but for
-its features' scale, which is that of the set and not of the fitted half, so that one Gram matrix a
+If options differ by item, the probe is a trajectory probe. A state probe is `fit_state`'s, but
+its features are scaled by the whole set and not by the fitted half, so that one Gram matrix per
 depth serves all draws; --check compares both.
-The result goes to experiments/results/promised.json, its table to promised.md beside it; what is
-there is not done again.
+The result goes to experiments/results/promised.json, its table to promised.md; existing results
+are not computed again.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from probes import SETS, asked_of, read, rows_of
+from probes import SETS, read, rows_of, sample_of
 from scipy.stats import beta
 
 from lastword.probes import fit_state
@@ -43,7 +43,7 @@ from lastword.trust.terms import Terms
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SIZES = (50, 100, 200)
-# What is promised, and whether a probe is among what is tested.
+# The promises, and whether a probe is among the tested policies.
 TERMS: dict[str, tuple[Promise, bool]] = {
     "gain": ("gain", True),
     "gain, corrections alone": ("gain", False),
@@ -55,16 +55,16 @@ PROBE = "probe"
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """A set as its model and every policy answer it.
+    """A set with the answers of its model and of every policy.
 
     Attributes:
-        truths: The right option's place [texts].
-        options: How many each text has [texts].
-        base: The model's own answer [texts].
-        shown: What each policy shows, by terms [texts].
-        shares: Of delta, by terms and policy.
-        groups: Of the texts.
-        reading: What fits a probe.
+        truths: Position of the right option [texts].
+        options: Number of options of each text [texts].
+        base: The model's answer [texts].
+        shown: Answers of each policy, by terms [texts].
+        shares: Shares of delta, by terms and policy.
+        groups: Groups of the texts.
+        reading: The data to which a probe is fitted.
     """
 
     truths: np.ndarray
@@ -78,7 +78,7 @@ class Population:
     @classmethod
     def of(cls, path: Path, keep: Path, name: str) -> "Population":
         """Return the population of a set's records and states."""
-        sample = asked_of(path, keep, name)
+        sample = sample_of(path, keep, name)
         shares = {
             name: family(sample.scalar, (*sample.methods, *[PROBE] * probe), promise)
             for name, (promise, probe) in TERMS.items()
@@ -88,14 +88,14 @@ class Population:
             return np.array([int(np.argmax(u)) for u in sample.shown(policy)[0]])
 
         scores, truths = sample.shown(OFF)
-        options = np.array([len(own) for own in scores])
+        options = np.array([len(u) for u in scores])
         one = len({json.dumps(row["choices"]) for row in rows_of(path)}) == 1
         return cls(
             truths=np.array(truths),
             options=options,
             base=answers(OFF),
             shown={
-                p: {own: answers(own) for own in shares[p] if not is_probe(own.method)}
+                p: {policy: answers(policy) for policy in shares[p] if not is_probe(policy.method)}
                 for p in TERMS
             },
             shares=shares,
@@ -104,7 +104,7 @@ class Population:
         )
 
     def null(self, rng: np.random.Generator) -> np.ndarray:
-        """Return truths that no text tells of."""
+        """Return truths that are independent of the texts."""
         if isinstance(self.reading, States):
             return rng.permutation(self.truths)
         return rng.integers(self.options)
@@ -112,7 +112,7 @@ class Population:
 
 @dataclass(frozen=True, eq=False)
 class Trajectories:
-    """What a trajectory probe reads of each text; groups deal them out over its folds."""
+    """The features of a trajectory probe for each text, and the groups for its folds."""
 
     features: list[Options]
     groups: np.ndarray
@@ -122,20 +122,20 @@ class Trajectories:
         """Return those of a sample's records."""
         return cls(features_of_cell(sample.cells[0]), sample.items.groups)
 
-    def probed(self, truths: np.ndarray, fit: np.ndarray) -> np.ndarray:
-        """Return what the probe of some texts answers to all."""
+    def predict(self, truths: np.ndarray, fit: np.ndarray) -> np.ndarray:
+        """Return the answers to all texts of the probe fitted to some."""
         groups = [str(self.groups[i]) for i in fit]
-        own = fit_trajectory([self.features[i] for i in fit], truths[fit].tolist(), groups).probe
-        return np.array([int(own.scores(x).argmax()) for x in self.features])
+        probe = fit_trajectory([self.features[i] for i in fit], truths[fit].tolist(), groups).probe
+        return np.array([int(probe.scores(x).argmax()) for x in self.features])
 
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """What a state probe reads of the texts.
+    """The data of a state probe.
 
     Attributes:
-        grams: Of the scaled states of every depth and pooling [places, texts, texts].
-        width: Of a state.
+        grams: Gram matrices of the scaled states of every depth and pooling [places, texts, texts].
+        width: Width of a state.
     """
 
     grams: np.ndarray
@@ -146,11 +146,11 @@ class States:
         """Return those of a set's first texts."""
         x = read(None, path, keep, name)["x"][:count]
         x = x.reshape(count, -1, x.shape[-1]).swapaxes(0, 1)
-        z = np.stack([_scaled(own.astype(np.float64)) for own in x]).astype(np.float32)
+        z = np.stack([_scaled(states.astype(np.float64)) for states in x]).astype(np.float32)
         return cls((z @ z.swapaxes(1, 2)).astype(np.float64), x.shape[-1])
 
-    def probed(self, truths: np.ndarray, fit: np.ndarray) -> np.ndarray:
-        """Return what the probe of some texts answers to all."""
+    def predict(self, truths: np.ndarray, fit: np.ndarray) -> np.ndarray:
+        """Return the answers to all texts of the probe fitted to some."""
         classes = np.unique(truths[fit])
         y = 2.0 * (truths[fit][:, None] == classes) - 1.0
         across = self.grams[:, :, fit]  # [places, texts, fit]
@@ -166,67 +166,69 @@ class States:
         shrunk = spread[:, None] / (spread[:, None] + penalties[:, None])  # [places, penalties, n]
         for place in range(len(inside)):
             v, w = turned[place], shrunk[place]
-            kept = np.einsum("ij,pj,jc->pic", v, w, along[place]) + offset
+            smoothed = np.einsum("ij,pj,jc->pic", v, w, along[place]) + offset
             lever = np.einsum("ij,pj->pi", v**2, w) + 1 / len(fit)
-            left = (y - kept) / (1 - lever)[:, :, None]
+            left = (y - smoothed) / (1 - lever)[:, :, None]
             chosen = int(np.square(left).mean(axis=(1, 2)).argmin())
             right = float(((y - left[chosen]).argmax(axis=1) == y.argmax(axis=1)).mean())
             if right > best[0]:
                 best = right, (place, penalties[chosen])
         place, penalty = best[1]
         dual = turned[place] @ (along[place] / (spread[place] + penalty)[:, None])
-        own = across[place] - across[place].mean(axis=1)[:, None] - rows[place] + whole[place]
-        return np.asarray(classes[(own @ dual + offset).argmax(axis=1)])
+        centred_rows = (
+            across[place] - across[place].mean(axis=1)[:, None] - rows[place] + whole[place]
+        )
+        return np.asarray(classes[(centred_rows @ dual + offset).argmax(axis=1)])
 
 
 def _scaled(x: np.ndarray) -> np.ndarray:
-    """Features less their mean, by their deviation: a thousandth of the largest at least."""
+    """Return standardised features; deviations are at least a thousandth of the largest."""
     deviation = x.std(axis=0)
     return np.asarray((x - x.mean(axis=0)) / np.maximum(deviation, deviation.max() / 1000 or 1.0))
 
 
-def drawn(
-    own: Population, labels: int, seed: int, null: bool
+def simulate(
+    population: Population, labels: int, seed: int, null: bool
 ) -> dict[str, tuple[str, float, float, float, bool] | None]:
-    """Return by terms what one draw lets through: what, at least, gain on the rest, gain, worse.
+    """Return by terms the result of one draw: method, bound, gain on the rest, gain, worse.
 
     Args:
-        own: Where labels are drawn from.
-        labels: How many.
-        seed: Of the draw.
-        null: Whether the labels are permuted before.
+        population: Population from which labels are drawn.
+        labels: Number of labels.
+        seed: Seed of the draw.
+        null: Whether the truths are permuted first.
     """
     rng = np.random.default_rng(seed)
-    truths = own.null(rng) if null else own.truths
+    truths = population.null(rng) if null else population.truths
     some = rng.permutation(len(truths))[:labels]
-    half = rng.permutation(np.unique(own.groups[some]))
-    made = np.isin(own.groups[some], half[: len(half) // 2])
-    fit, test = some[made], some[~made]
-    told = own.reading.probed(truths, fit)
-    base, unseen = own.base == truths, np.ones(len(truths), dtype=bool)
+    half = rng.permutation(np.unique(population.groups[some]))
+    in_fit = np.isin(population.groups[some], half[: len(half) // 2])
+    fit, test = some[in_fit], some[~in_fit]
+    by_probe = population.reading.predict(truths, fit)
+    base, unseen = population.base == truths, np.ones(len(truths), dtype=bool)
     unseen[fit] = False
     rest = np.ones(len(truths), dtype=bool)
     rest[some] = False
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, (promise, _) in TERMS.items():
-        methods = tuple(dict.fromkeys(policy.method for policy in own.shares[name]))
+        methods = tuple(dict.fromkeys(policy.method for policy in population.shares[name]))
         terms = Terms(ALPHA, methods=methods, promise=promise)
-        shown = {p: own.shown[name].get(p, told) for p in own.shares[name]}
+        shown = {p: population.shown[name].get(p, by_probe) for p in population.shares[name]}
         claims = [
             Claim(
                 policy,
-                own.shares[name][policy],
+                population.shares[name][policy],
                 base[places],
                 answers[places] == truths[places],
-                own.groups[places],
-                answers[places] != own.base[places],
+                population.groups[places],
+                answers[places] != population.base[places],
             )
             for policy, answers in shown.items()
             for places in [test if is_probe(policy.method) else some]
         ]
         finding = judge(claims, terms)
         if finding.chosen is None:
-            found[name] = None
+            results[name] = None
             continue
         policy = finding.policy
         right = shown[policy] == truths
@@ -237,12 +239,12 @@ def drawn(
         least, gain = finding.worth["net_at_least"], float(gains[all_of].mean())
         broken = float((base & ~right)[all_of].mean())
         worse = gain <= 0 or gain < least or (promise == "breaks" and broken > ALPHA)
-        found[name] = (policy.method, least, float(gains[rest].mean()), gain, worse)
-    return found
+        results[name] = (policy.method, least, float(gains[rest].mean()), gain, worse)
+    return results
 
 
-def told_of(rows: list[Any]) -> dict[str, Any]:
-    """Return what the draws of one cell, size and promise come to."""
+def summary(rows: list[Any]) -> dict[str, Any]:
+    """Return the summary of the draws of one cell, size and promise."""
     on = [row for row in rows if row is not None]
     worse, count = sum(row[4] for row in on), len(rows)
     low = float(beta.ppf(0.025, worse, count - worse + 1)) if worse else 0.0
@@ -259,30 +261,31 @@ def told_of(rows: list[Any]) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> Iterator[str]:
-    """Lines of Markdown."""
+    """Yield lines of Markdown."""
     yield "| model, set | labels | terms | on | what | at least | true gain | worse, 95% |"
     yield "|---|--:|---|--:|---|--:|--:|--:|"
     for name, cell in result.items():
         for kind, by_size in cell["drawn"].items():
             for labels, by_promise in sorted(by_size.items(), key=lambda size: int(size[0])):
-                for promise, own in by_promise.items():
-                    low, high = (100 * value for value in own["worse, 95%"])
-                    least = "–" if own["at least"] is None else f"{own['at least']:+.1f}"
-                    what = ", ".join(f"{m} {n}" for m, n in [*own["methods"].items()][:2]) or "–"
+                for promise, figures in by_promise.items():
+                    low, high = (100 * value for value in figures["worse, 95%"])
+                    least = "–" if figures["at least"] is None else f"{figures['at least']:+.1f}"
+                    first = [*figures["methods"].items()][:2]
+                    what = ", ".join(f"{m} {n}" for m, n in first) or "–"
                     yield (
-                        f"| {name}{kind} | {labels} | {promise} | {own['on']:.0%} | {what} | "
-                        f"{least} | {own['true gain']:+.1f} | {own['worse']:.1%} [{low:.1f}, "
-                        f"{high:.1f}] |"
+                        f"| {name}{kind} | {labels} | {promise} | {figures['on']:.0%} | {what} | "
+                        f"{least} | {figures['true gain']:+.1f} | {figures['worse']:.1%} "
+                        f"[{low:.1f}, {high:.1f}] |"
                     )
 
 
-def check(own: Population, path: Path, keep: Path, name: str) -> str:
-    """Say how the Gram matrices' probe and `fit_state`'s do on the same ten draws of 50 texts."""
+def check(population: Population, path: Path, keep: Path, name: str) -> str:
+    """Compare the Gram matrices' probe and `fit_state`'s on the same ten draws of 50 texts."""
     data, shares = read(None, path, keep, name), []
     for seed in range(10):
-        order = np.random.default_rng(seed).permutation(len(own.truths))
+        order = np.random.default_rng(seed).permutation(len(population.truths))
         fit, test = order[:50], order[50:]
-        ours = own.reading.probed(own.truths, fit)[test] == own.truths[test]
+        ours = population.reading.predict(population.truths, fit)[test] == population.truths[test]
         probe = fit_state(data["x"][fit], data["y"][fit].tolist()).probe
         rows = data["x"][test][:, probe.depth, ("mean", "last").index(probe.pooling)]
         best = np.array(probe.classes)[probe.scores(rows).argmax(axis=1)]
@@ -292,7 +295,7 @@ def check(own: Population, path: Path, keep: Path, name: str) -> str:
 
 
 def main() -> None:
-    """Measure what the command line says."""
+    """Measure what the options name."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("data", type=Path)
@@ -301,29 +304,31 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--labels", nargs="+", type=int, default=SIZES)
     parser.add_argument("--check", action="store_true", help="compare the two ways to fit")
-    asked = parser.parse_args()
-    name, out = Path(asked.model).name.removesuffix(".gguf"), RESULTS / "promised.json"
+    options = parser.parse_args()
+    name, out = Path(options.model).name.removesuffix(".gguf"), RESULTS / "promised.json"
     result = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
-    for each in asked.sets:
-        path = asked.data / f"{each}.jsonl"
-        own = Population.of(path, asked.keep, name)
-        if asked.check:
-            print(check(own, path, asked.keep, name), flush=True)
+    for each in options.sets:
+        path = options.data / f"{each}.jsonl"
+        population = Population.of(path, options.keep, name)
+        if options.check:
+            print(check(population, path, options.keep, name), flush=True)
             continue
         cell = result.setdefault(
             f"{name}, {each}",
             {
-                "texts": len(own.truths),
-                "base": float((own.base == own.truths).mean()),
+                "texts": len(population.truths),
+                "base": float((population.base == population.truths).mean()),
                 "drawn": {"": {}, ", labels permuted": {}},
             },
         )
-        for labels in asked.labels:
+        for labels in options.labels:
             for kind, by_size in cell["drawn"].items():
                 if str(labels) in by_size:
                     continue
-                draws = [drawn(own, labels, seed, bool(kind)) for seed in range(asked.draws)]
-                by_size[str(labels)] = {p: told_of([d[p] for d in draws]) for p in TERMS}
+                draws = [
+                    simulate(population, labels, seed, bool(kind)) for seed in range(options.draws)
+                ]
+                by_size[str(labels)] = {p: summary([d[p] for d in draws]) for p in TERMS}
                 out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
                 lines = "\n".join(table(result)) + "\n"
                 out.with_suffix(".md").write_text(lines, encoding="utf-8")

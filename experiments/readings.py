@@ -26,7 +26,7 @@ PUBLISHED = {"halueval-qa": "halueval-qa", "fib": "halueval-sum", "truthfulqa": 
 
 
 def paper_gains() -> dict[str, np.ndarray]:
-    """Mean published gains in MC1 and MC2 of the models that mix (I(M) > 1), by our benchmark."""
+    """Return mean published gains in MC1 and MC2 of models with I(M) > 1, by our benchmark."""
     grid = read_published()
     return {
         ours: np.mean([(c.mc1_delta, c.mc2_delta) for c in grid[theirs] if c.invariant > 1], axis=0)

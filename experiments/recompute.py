@@ -1,10 +1,10 @@
-"""The numbers of docs/evidence.md again, from the stored records, by code that shares none of ours.
+"""The numbers of docs/evidence.md, recomputed from the stored records by independent code.
 
     python experiments/recompute.py [CELL ...]
 
-Reads the Parquet files with pyarrow and does the rest in numpy and scipy, from the definitions of
-docs/method.md (sections 10, 13 to 16). Prints what differs from `results/evidence.json`, and ends
-with 1 if anything does. CELL is a part of a cell's name, such as trec.
+Reads the Parquet files with pyarrow and computes the rest in numpy and scipy, from the definitions
+of docs/method.md (sections 10, 13 to 16). Prints differences from `results/evidence.json`, and
+exits with 1 if there are any. CELL is a part of a cell's name, such as trec.
 """
 
 import json
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def differences(row: Row) -> Iterator[str]:
-    """What the page's numbers of a cell and those of its records disagree in."""
+    """Yield differences between the page's numbers of a cell and those of its records."""
     root, items = records(*row["cell"])
     for name, (theirs, ours, within) in compared(row, root, items).items():
         both_nan = theirs is None and math.isnan(ours)
@@ -43,27 +43,27 @@ def differences(row: Row) -> Iterator[str]:
 
 
 def unlike_holm(rows: list[Row]) -> Iterator[str]:
-    """Where one Holm's correction over every test of the page has another p than the page."""
+    """Yield p-values that differ from one Holm's correction over every test of the page."""
     real = [r for r in rows if not re.search("lastword/demo|stories260K", r["cell"][0])]
     tests = [
-        (f"{' on '.join(r['cell'])}: {name}", own)
+        (f"{' on '.join(r['cell'])}: {name}", entry)
         for r in real
-        for name, own in (("TRACE", r), *r["corrections"].items())
+        for name, entry in (("TRACE", r), *r["corrections"].items())
     ]
     tests.sort(key=lambda test: test[1]["p"])
     least = 0.0
-    for place, (name, own) in enumerate(tests):
-        least = max(least, min(1.0, own["p"] * (len(tests) - place)))
-        if not abs(own["p_holm"] - least) < 1e-9:
-            yield f"{name}: p by Holm is {own['p_holm']} there and {least} here"
+    for place, (name, entry) in enumerate(tests):
+        least = max(least, min(1.0, entry["p"] * (len(tests) - place)))
+        if not abs(entry["p_holm"] - least) < 1e-9:
+            yield f"{name}: p by Holm is {entry['p_holm']} there and {least} here"
 
 
 def records(model: str, benchmark: str) -> tuple[str, list[Row]]:
-    """The root and the items with a truth and a falsehood, for MC1, of a cell."""
+    """Return the root of a cell, and its items with a truth and a falsehood, for MC1."""
     for info in RESULTS.glob("evidence/*/*/*/run.json"):
         run, root = json.loads(info.read_text(encoding="utf-8")), info.parts[-4]
-        own = "chat" if root == "chat" else run["benchmark"]
-        if root != "peers" and (run["model"], own) == (model, benchmark):
+        name = "chat" if root == "chat" else run["benchmark"]
+        if root != "peers" and (run["model"], name) == (model, benchmark):
             rows = [
                 r
                 for path in info.parent.glob("part-*.parquet")
@@ -104,13 +104,13 @@ def prepared(r: Row) -> Row:
 
 
 def right(scores: np.ndarray, truthful: np.ndarray) -> float:
-    """MC1: the share of the candidates tied for first that are true."""
+    """Return MC1: the share of true candidates among those tied for first."""
     first = scores == scores.max()
     return float(truthful[first].mean())
 
 
 def compared(row: Row, root: str, items: list[Row]) -> dict[str, tuple[Any, float, float]]:
-    """By name: the page's number, ours, and how far they may lie apart."""
+    """Return by name the page's number, ours, and the tolerance."""
     base = np.array([right(r["base_scores"], r["truthful"]) for r in items])
     trace = np.array([right(r["scores"], r["truthful"]) for r in items])
     fixed, broken = int((trace > base).sum()), int((trace < base).sum())
@@ -131,12 +131,12 @@ def compared(row: Row, root: str, items: list[Row]) -> dict[str, tuple[Any, floa
     if whole(items):
         out["any depth, blind"] = (beside["blind_oracle"], oracle(items, "blind_trajectory"), 1e-9)
         out |= fits(beside["fit"], items)
-    for name, own in row["corrections"].items():
+    for name, entry in row["corrections"].items():
         was, now = corrected(name, items)
-        out[name] = (own["mc1"], now.mean(), 1e-9)
-        out[f"{name}: fixed"] = (own["fixed"], int((now > was).sum()), 0)
-        out[f"{name}: broken"] = (own["broken"], int((now < was).sum()), 0)
-        out[f"{name}: p"] = (own["p"], mcnemar(own["fixed"], own["broken"]), 1e-9)
+        out[name] = (entry["mc1"], now.mean(), 1e-9)
+        out[f"{name}: fixed"] = (entry["fixed"], int((now > was).sum()), 0)
+        out[f"{name}: broken"] = (entry["broken"], int((now < was).sum()), 0)
+        out[f"{name}: p"] = (entry["p"], mcnemar(entry["fixed"], entry["broken"]), 1e-9)
     if row["corrections"]:
         sums = [right(r["base_scores"] * r["candidate_tokens"], r["truthful"]) for r in items]
         out["base, sums"] = (row["base, sums"], np.mean(sums), 1e-9)
@@ -148,13 +148,13 @@ def whole(items: list[Row]) -> bool:
 
 
 def by_pair(items: list[Row], gains: np.ndarray) -> tuple[int, int]:
-    """Pairs, and items that are in none, that win more than they lose, and the other way."""
+    """Count pairs, and items without pair, that win more than they lose, and the opposite."""
     sums: dict[str, float] = {}
     for r, gain in zip(items, gains, strict=True):
         name = r["id"][:-2] if r["id"].endswith(("/a", "/b")) else f"{r['id']} alone"
         sums[name] = sums.get(name, 0.0) + gain
-    own = np.round(list(sums.values()), 9)
-    return int((own > 0).sum()), int((own < 0).sum())
+    rounded = np.round(list(sums.values()), 9)
+    return int((rounded > 0).sum()), int((rounded < 0).sum())
 
 
 def mcnemar(fixed: int, broken: int) -> float:
@@ -170,15 +170,15 @@ def wordings(items: list[Row]) -> dict[str, float]:
     lengths = [np.array([len(text) for text in r["candidates"]]) for r in items]
     both = list(zip(items, lengths, strict=True))
     return {
-        "shortest": float(np.mean([right(-own, r["truthful"]) for r, own in both])),
-        "longest": float(np.mean([right(own, r["truthful"]) for r, own in both])),
+        "shortest": float(np.mean([right(-length, r["truthful"]) for r, length in both])),
+        "longest": float(np.mean([right(length, r["truthful"]) for r, length in both])),
         "question-blind": float(np.mean([right(r["blind_scores"], r["truthful"]) for r in items])),
         "anti-blind": float(np.mean([right(-r["blind_scores"], r["truthful"]) for r in items])),
     }
 
 
 def flips(placebo: Row, items: list[Row], gain: float) -> dict[str, tuple[Any, float, float]]:
-    """Overrides at random, drawn item by item."""
+    """Compare with overrides at random, drawn item by item."""
     count = sum(r["index"] != r["base_index"] for r in items)
     out: dict[str, tuple[Any, float, float]] = {"flips": (placebo["overrides"], count, 0)}
     if not count:
@@ -200,7 +200,7 @@ def flips(placebo: Row, items: list[Row], gain: float) -> dict[str, tuple[Any, f
 
 
 def fits(fit: Row, items: list[Row]) -> dict[str, tuple[Any, float, float]]:
-    """Fitted wording, then with b, then with the middle: ridge logits, each fold by the others."""
+    """Fit wording, then b, then the middle: ridge logits, each fold by the others' weights."""
     blocks = []
     for r in items:
         free = r["content_free_scores"]
@@ -215,7 +215,7 @@ def fits(fit: Row, items: list[Row]) -> dict[str, tuple[Any, float, float]]:
     size[size == 0] = 1
     x = [block / size for block in centred]
     folds, first = folds_of(items), len(unread)
-    answers = [answered(items, [own[:, :n] for own in x], folds) for n in (first, first + 1, None)]
+    answers = [answered(items, [f[:, :n] for f in x], folds) for n in (first, first + 1, None)]
     out: dict[str, tuple[Any, float, float]] = {
         "fitted wording": (fit["wording"], float(answers[0].mean()), 1e-9)
     }
@@ -235,30 +235,30 @@ def folds_of(items: list[Row]) -> np.ndarray:
 
 
 def answered(items: list[Row], x: list[np.ndarray], folds: np.ndarray) -> np.ndarray:
-    """MC1 of each item by the other folds' weights, at the penalty of the least log loss."""
+    """Return MC1 of each item by the other folds' weights, at the penalty of minimum log loss."""
     width = max(map(len, x))
     X = np.zeros((len(x), width, x[0].shape[1]))
     target, absent = np.zeros((len(x), width)), np.ones((len(x), width), bool)
-    for i, (own, r) in enumerate(zip(x, items, strict=True)):
-        X[i, : len(own)], absent[i, : len(own)] = own, False
-        target[i, : len(own)] = r["truthful"] / r["truthful"].sum()
+    for i, (f, r) in enumerate(zip(x, items, strict=True)):
+        X[i, : len(f)], absent[i, : len(f)] = f, False
+        target[i, : len(f)] = r["truthful"] / r["truthful"].sum()
     best: tuple[float, np.ndarray] = (math.inf, np.empty(0))
     for penalty in 10.0 ** np.arange(-1, 4.1, 0.5):
         scores = np.full(absent.shape, -1e9)
         for fold in range(10):
-            own, rest = folds == fold, folds != fold
-            scores[own] = X[own] @ logit(X[rest], target[rest], absent[rest], penalty)
+            test, rest = folds == fold, folds != fold
+            scores[test] = X[test] @ logit(X[rest], target[rest], absent[rest], penalty)
         scores[absent] = -1e9
         loss = -float((target * log_softmax(scores, axis=1)).sum())
         if loss < best[0]:
             best = loss, scores
     return np.array(
-        [right(u[: len(own)], r["truthful"]) for u, own, r in zip(best[1], x, items, strict=True)]
+        [right(u[: len(f)], r["truthful"]) for u, f, r in zip(best[1], x, items, strict=True)]
     )
 
 
 def logit(X: np.ndarray, target: np.ndarray, absent: np.ndarray, penalty: float) -> np.ndarray:
-    """Maximises the mean log-probability of an item's truths, summed, less penalty |w|^2 / 2."""
+    """Maximise the sum of the mean log-probabilities of the truths minus penalty |w|^2 / 2."""
     rows, w = X.reshape(-1, X.shape[2]), np.zeros(X.shape[2])
     for _ in range(100):
         p = softmax(np.where(absent, -1e9, X @ w), axis=1)
@@ -273,7 +273,7 @@ def logit(X: np.ndarray, target: np.ndarray, absent: np.ndarray, penalty: float)
 
 
 def corrected(name: str, items: list[Row]) -> tuple[np.ndarray, np.ndarray]:
-    """MC1 of the base and of a correction, item by item."""
+    """Return MC1 of the base and of a correction, item by item."""
     was = [right(r["base_scores"], r["truthful"]) for r in items]
     if name.startswith("pmi@"):
         weight = float(name.removeprefix("pmi@"))
@@ -293,7 +293,7 @@ def corrected(name: str, items: list[Row]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def gated(r: Row) -> np.ndarray:
-    """TRACE's scores where the question moved the override at the depth that decides, else b."""
+    """Return TRACE's scores if the question moved the override at the deciding depth, else b."""
     u, b = r["scores"], r["base_scores"]
     e, o = int(u.argmax()), int(b.argmax())
     if e == o:

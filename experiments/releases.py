@@ -1,11 +1,11 @@
-"""The published corrections beside the code that their authors released, on the same states.
+"""Published corrections compared with the code that their authors released, on the same states.
 
     OMP_NUM_THREADS=1 python experiments/releases.py FOLDER
 
 FOLDER has the checkouts `DoLa`, `SLED`, `surface-form-competition`, `few-shot-learning` and
-`StaICC` at the commits that are named below. The model is an embedded one. Each release gets the
-tokens of a question and a model whose early exits it may read, or the candidates' probabilities,
-and computes scores with its code. The packages that the releases import but do not need for that
+`StaICC` at the commits below. The model is an embedded one. Each release gets the
+tokens of a question and a model with early exits, or the candidates' probabilities,
+and computes scores with its code. Packages that the releases import but do not need for this
 are replaced by empty modules. The result goes into src/lastword/methods/releases.csv, which
 `lastword compare` prints.
 """
@@ -47,7 +47,7 @@ Pair = tuple[Any, Any]
 
 
 def load_release(path: Path, *absent: str) -> ModuleType:
-    """Import a file of a release, with empty modules for the packages that it lacks."""
+    """Import a file of a release, with empty modules for its missing packages."""
     spec = spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
@@ -73,17 +73,17 @@ class EarlyExits:
 def scored_by_tokens(
     release: Any, model: Any, sequence: Sequence[int], boundary: int, **how: Any
 ) -> float:
-    """Return what the `lm_score` of a release gives a candidate."""
+    """Return a candidate's score by the `lm_score` of a release."""
     texts = {"prompt": sequence[:boundary], "prompt candidate": sequence}
-    own = release.__new__(release)
-    own.model, own.device = EarlyExits(model), "cpu"
-    own.tokenizer = lambda text, **_: SimpleNamespace(input_ids=torch.tensor([texts[text]]))
-    score, _ = own.lm_score("prompt", " candidate", **how)
+    instance = release.__new__(release)
+    instance.model, instance.device = EarlyExits(model), "cpu"
+    instance.tokenizer = lambda text, **_: SimpleNamespace(input_ids=torch.tensor([texts[text]]))
+    score, _ = instance.lm_score("prompt", " candidate", **how)
     return float(score)
 
 
 def layers(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
-    """Yield DoLa's and SLED's scores and ours, of questions of `demo`."""
+    """Yield DoLa's and SLED's scores and ours, on questions of `demo`."""
     depth, model = tracer.profile.depth, tracer.backbone.model
     stopping = "transformers.generation.stopping_criteria"
     dola = load_release(folder / "DoLa" / "dola.py", stopping).DoLa
@@ -125,7 +125,7 @@ def layers(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
 
 
 def labels(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
-    """Yield the scores of the calibrations and ours, of the texts of tickets.csv."""
+    """Yield the scores of the calibrations and ours, on the texts of tickets.csv."""
     table = pd.read_csv(Path(__file__).parents[1] / "examples" / "tickets.csv")
     # The embedded model's context is short.
     prompts = [f"Text: {text[:30]}\nTeam:" for text in table["text"][:TEXTS]]
@@ -151,12 +151,12 @@ def labels(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
     method = BatchCalibrated(tracer.facts).fitted(evidence)
     theirs = np.log(staicc.batch_calibration(p, batch_size=len(p)))
     mine = [method.scores(each) for each in evidence]
-    # They end with a softmax: logarithms agree up to a constant of each item.
+    # Theirs end with a softmax: logarithms agree up to a constant per item.
     yield "batch-calibrated", STAICC, (centred(theirs), centred(np.array(mine)))
 
 
 def mutual(surface: Any, tracer: Tracer, item: Any) -> list[float]:
-    """Return domain-conditional less conditional cross-entropies, as `utils.py:399` does."""
+    """Return domain-conditional minus conditional cross-entropies, like `utils.py:399`."""
     model = tracer.backbone.model
     called = mock.MagicMock(side_effect=model)
     called.transformer.wte.weight.device = torch.device("cpu")
@@ -165,11 +165,11 @@ def mutual(surface: Any, tracer: Tracer, item: Any) -> list[float]:
         at = list(zip(prompt.sequences, prompt.boundaries, strict=True))
         sources, targets = [list(s[:n]) for s, n in at], [list(s[n:]) for s, n in at]
         entropies.append(surface.cross_entropy_list(sources, targets, called))
-    return [blind - asked for blind, asked in zip(*entropies, strict=True)]
+    return [blind - entropy for blind, entropy in zip(*entropies, strict=True)]
 
 
 def calibrated_by(few_shot: Any, probs: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """Return the logarithm of what `eval_accuracy` takes the largest of."""
+    """Return the logarithm of the values of which `eval_accuracy` takes the largest."""
     answers = [
         {"choices": [{"logprobs": {"token_logprobs": [np.log(p)]}}]} for row in free for p in row
     ]
@@ -177,15 +177,15 @@ def calibrated_by(few_shot: Any, probs: np.ndarray, free: np.ndarray) -> np.ndar
     few_shot.construct_prompt, few_shot.np = lambda *_: "", np
     params = {"label_dict": {i: [team] for i, team in enumerate(TEAMS)}, "model": ""}
     p_cf = few_shot.get_p_content_free(params, [], [], range(len(free)))
-    seen: list[np.ndarray] = []
+    columns: list[np.ndarray] = []
 
     def largest(values: np.ndarray) -> int:
-        seen.append(values[:, 0])
+        columns.append(values[:, 0])
         return int(values.argmax())
 
     with mock.patch.object(np, "argmax", largest):
         few_shot.eval_accuracy(probs[None], [0], mode="diagonal_W", p_cf=p_cf)
-    return np.asarray(np.log(seen[0]))
+    return np.asarray(np.log(columns[0]))
 
 
 def load_release_of_package(folder: Path) -> Any:
@@ -201,12 +201,12 @@ def load_release_of_package(folder: Path) -> Any:
 
 
 def evidence_of(b: np.ndarray) -> Evidence:
-    """Return an item's reading of the last depth."""
+    """Return an item's evidence with only the last depth."""
     return Evidence(TEAMS, np.ones(len(b), dtype=int), Trajectory(b[:, None]))
 
 
 def centred(scores: np.ndarray) -> np.ndarray:
-    """Return scores less their mean over the candidates."""
+    """Return scores minus their mean over the candidates."""
     return np.asarray(scores - scores.mean(axis=-1, keepdims=True))
 
 

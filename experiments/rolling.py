@@ -1,11 +1,11 @@
-"""Stock clients through rolling restarts of two services behind haproxy: what they meet.
+"""Stock clients during rolling restarts of two services behind haproxy.
 
     OMP_NUM_THREADS=1 python experiments/rolling.py [--model lastword/demo-organism] [--seconds 60]
 
-OpenAI's, Google's and TypeSafe's clients, from `make clients`, as they are by default, ask one
+OpenAI's, Google's and TypeSafe's clients, from `make clients`, with default settings, send one
 question after the other. The services, behind deploy/haproxy.cfg, are stopped by SIGTERM and
-started again in turn, as soon as the other one answers. A client that meets an error which it does
-not retry ends with it. The result is kept in experiments/results/rolling.MODEL.json.
+started again in turn, as soon as the other one answers. A client ends at an error that it does not
+retry. The result goes to experiments/results/rolling.MODEL.json.
 """
 
 import argparse
@@ -40,8 +40,8 @@ CLIENTS = {
 from openai import OpenAI
 client = OpenAI(base_url=url + "/v1", api_key="none")
 options = [{"value": team} for team in TEAMS]
-asked = [{"type": "choice", "instructions": "Which team?", "choices": options}]
-def ask(): client.decisions.create(model=model, input=TEXT, questions=asked)
+questions = [{"type": "choice", "instructions": "Which team?", "choices": options}]
+def ask(): client.decisions.create(model=model, input=TEXT, questions=questions)
 """,
     "google-genai": """
 from google import genai
@@ -61,26 +61,26 @@ def ask(): client.system_one(state=TEXT, questions={"team": team})
 
 
 def free_port() -> int:
-    """Return a port that nobody has."""
+    """Return a free port."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return int(listening.getsockname()[1])
 
 
-def answered(url: str) -> float:
-    """Return how many decisions a service has answered since its start."""
+def count_answers(url: str) -> float:
+    """Return the number of decisions that a service has answered since its start."""
     lines = httpx.get(f"{url}/metrics", trust_env=False).text.splitlines()
-    own = 'lastword_requests_total{route="/v1/decisions",status="200"}'
-    return sum(float(line.split()[-1]) for line in lines if line.startswith(own))
+    metric = 'lastword_requests_total{route="/v1/decisions",status="200"}'
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(metric))
 
 
-def asked(name: str, url: str, model: str, seconds: float) -> "subprocess.Popen[str]":
-    """Start a client that asks for some seconds."""
+def start_client(name: str, url: str, model: str, seconds: float) -> "subprocess.Popen[str]":
+    """Start a client that sends questions for some seconds."""
     command = [str(PYTHON), "-c", ASK + CLIENTS[name] + LOOP, url, model, str(seconds)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def met(client: "subprocess.Popen[str]") -> dict[str, Any]:
-    """Return what a client met, once it has ended."""
+def result_of(client: "subprocess.Popen[str]") -> dict[str, Any]:
+    """Return a client's result after it has ended."""
     out, error = client.communicate()
     if client.returncode:
         return {"ended": error.strip().splitlines()[-1]}
@@ -89,7 +89,7 @@ def met(client: "subprocess.Popen[str]") -> dict[str, Any]:
 
 
 def main() -> None:
-    """Restart in turn while clients ask; print what each of them met."""
+    """Restart in turn while clients send questions; print the result of each."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default="lastword/demo-organism")
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -99,23 +99,25 @@ def main() -> None:
     services = [ExitStack(), ExitStack()]
     for stack, port in zip(services, ports, strict=True):
         stack.enter_context(serving(options.model, "--port", str(port)))
-    told: dict[str, Any] = {"seconds": options.seconds, "restarts": 0}
+    results: dict[str, Any] = {"seconds": options.seconds, "restarts": 0}
     with balanced(*urls) as front:
         until = time.monotonic() + options.seconds
-        asking = {name: asked(name, front, options.model, options.seconds) for name in CLIENTS}
+        clients = {
+            name: start_client(name, front, options.model, options.seconds) for name in CLIENTS
+        }
         while time.monotonic() < until:
             for stack, port, url in zip(services, ports, urls, strict=True):
                 stack.close()
                 stack.enter_context(serving(options.model, "--port", str(port)))
-                told["restarts"] += 1
-                while not answered(url) and time.monotonic() < until:
+                results["restarts"] += 1
+                while not count_answers(url) and time.monotonic() < until:
                     time.sleep(0.1)
-        told |= {name: met(client) for name, client in asking.items()}
+        results |= {name: result_of(client) for name, client in clients.items()}
     for stack in services:
         stack.close()
     path = RESULTS / f"rolling.{Path(options.model).name}.json"
-    path.write_text(json.dumps(told, indent=1) + "\n")
-    print(json.dumps(told))
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

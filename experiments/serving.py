@@ -1,4 +1,4 @@
-"""A `lastword serve` in a process of its own, for what is measured from outside."""
+"""A `lastword serve` in a separate process, for measurements from outside."""
 
 import json
 import os
@@ -13,12 +13,12 @@ import psutil
 
 @contextmanager
 def serving(model: str, *options: str, before: str = "") -> Iterator[tuple[str, psutil.Process]]:
-    """The address of a service, and its process, which has to end with 0 in the end.
+    """Yield the address and the process of a service, which must exit with 0.
 
     Args:
-        model: What it serves.
-        options: More of its command line.
-        before: Python that runs in its process first.
+        model: The model.
+        options: Further options of the command line.
+        before: Python code to run first in its process.
     """
     main = f"{before}\nfrom lastword.__main__ import main; main()"
     command = [sys.executable, "-c", main, "serve", "--model", model]

@@ -1,11 +1,11 @@
-"""The targets of speed: a model on benchmark items, with and without correction, beside others.
+"""Benchmarks of speed: a model on benchmark items, with and without correction, and others.
 
     python experiments/speed.py --data DATA [--model NAME] [--setup NAME ...] [--out FOLDER]
 
-DATA is a folder that holds `truthfulqa/mc_task.v0.json`, `halueval/qa_data.json` and
-`fib/summarization_data.json`. Without --model it is a random Llama of SmolLM-135M's shape, with the
-tokenizer that --tokenizer names. A set-up is a stage: it leaves one JSON file in the folder, and is
-left out where that file is there. --table prints what the files of the folder say.
+DATA is a folder with `truthfulqa/mc_task.v0.json`, `halueval/qa_data.json` and
+`fib/summarization_data.json`. The default model is a random Llama of SmolLM-135M's shape, with the
+tokenizer that --tokenizer names. A set-up writes one JSON file into the folder, and is skipped if
+the file exists. --table prints the table of the folder's files.
 """
 
 import argparse
@@ -37,10 +37,10 @@ class Setup:
     """Items of a benchmark.
 
     Attributes:
-        benchmark: Its name.
-        invariant: I(M) of the random model: above 1 it takes the mix branch.
-        joined: How many neighbours' prompts stand before an item's own.
-        prompt: Most tokens of a prompt, counted from its end; 0 for all.
+        benchmark: Name of the benchmark.
+        invariant: I(M) of the random model: above 1 it uses the mix branch.
+        joined: Number of neighbours' prompts before an item's prompt.
+        prompt: Maximum tokens of a prompt, counted from its end; 0 for all.
     """
 
     benchmark: str
@@ -61,7 +61,7 @@ RANDOM = {"one-item": (1, 100, 6, 12)}  # the latency of one call
 
 
 def smollm(dtype: torch.dtype) -> LlamaForCausalLM:
-    """A random model of SmolLM-135M's shape."""
+    """Return a random model of SmolLM-135M's shape."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=49152,
@@ -79,7 +79,7 @@ def smollm(dtype: torch.dtype) -> LlamaForCausalLM:
 def random_items(
     vocabulary: int, count: int, prompt: int, candidates: int, length: int
 ) -> list[EncodedItem]:
-    """Items of random ids, each with a prompt of its own."""
+    """Return items of random ids, each with a different prompt."""
     draw = np.random.default_rng(0)
     item = Item("p", tuple(f"c{i}" for i in range(candidates)))
     items = []
@@ -92,7 +92,7 @@ def random_items(
 
 
 def benchmark_items(name: str, data: Path, limit: int | None = None) -> list[Item]:
-    """The first questions of a benchmark."""
+    """Return the first questions of a benchmark."""
     benchmark = find(name)
     [template] = templates_for([benchmark], [])[name]
     items = benchmark.load(data, limit=limit).items(template, blind=False)
@@ -100,14 +100,14 @@ def benchmark_items(name: str, data: Path, limit: int | None = None) -> list[Ite
 
 
 def joined(items: Sequence[Item], count: int) -> list[Item]:
-    """Each item with the prompts of its `count` neighbours before its own."""
+    """Return each item with the prompts of its `count` neighbours before its prompt."""
     prompts = [item.prompt for item in items]
     longer = ["\n\n".join([*prompts[i + 1 :], *prompts[:i]][:count]) for i in range(len(items))]
     return [replace(i, prompt=f"{p}\n\n{i.prompt}") for i, p in zip(items, longer, strict=True)]
 
 
 def cut(encoded: EncodedItem, prompt: int) -> EncodedItem:
-    """Return the item with at most `prompt` tokens before its candidates, those nearest to them."""
+    """Return the item with at most `prompt` tokens before its candidates."""
     whole = encoded.prompt
     gone = max(0, whole.prompt_tokens - prompt) if prompt else 0
     branches = tuple(Branch(b.tokens[gone:], b.boundary - gone) for b in whole.branches)
@@ -115,7 +115,7 @@ def cut(encoded: EncodedItem, prompt: int) -> EncodedItem:
 
 
 def items_of(name: str, tracer: Tracer, data: Path, limit: int) -> list[EncodedItem]:
-    """The items of a set-up, for a model."""
+    """Return the items of a set-up, for a model."""
     if name in RANDOM:
         return random_items(tracer.readout.vocabulary, *RANDOM[name])
     setup = SETUPS[name]
@@ -127,7 +127,7 @@ def items_of(name: str, tracer: Tracer, data: Path, limit: int) -> list[EncodedI
 
 
 def tracer_of(options: argparse.Namespace, name: str) -> Tracer:
-    """The model that was asked for."""
+    """Return the model of the options."""
     if options.model:
         return Tracer.from_pretrained(
             options.model,
@@ -146,14 +146,14 @@ def tracer_of(options: argparse.Namespace, name: str) -> Tracer:
 
 
 def label(options: argparse.Namespace) -> str:
-    """The model as files are named after it."""
+    """Return the model's name for file names."""
     model = (options.model or "random").rpartition("/")[2]
     half = "" if options.dtype == "float32" else f"-{options.dtype}"
     return model + half + ("-head-model" if options.head_dtype == "model" else "")
 
 
 def stage(options: argparse.Namespace, name: str) -> dict[str, Any]:
-    """One set-up, timed."""
+    """Time one set-up."""
     tracer = tracer_of(options, name)
     result = bench(
         Decider(tracer),
@@ -163,27 +163,27 @@ def stage(options: argparse.Namespace, name: str) -> dict[str, Any]:
         progress=lambda what: print(f"  {what}", flush=True),
         clock=CLOCKS[options.clock],
     )
-    told = {"model": label(options), "setup": name, "dtype": options.dtype}
-    told |= {"head_dtype": options.head_dtype, "invariant": tracer.invariant}
-    told |= {"clock": options.clock, "threads": torch.get_num_threads(), "rounds": options.rounds}
-    return told | result.to_dict()
+    record = {"model": label(options), "setup": name, "dtype": options.dtype}
+    record |= {"head_dtype": options.head_dtype, "invariant": tracer.invariant}
+    record |= {"clock": options.clock, "threads": torch.get_num_threads(), "rounds": options.rounds}
+    return record | result.to_dict()
 
 
 def rows(record: dict[str, Any]) -> Iterator[str]:
-    """Rows of the table of docs/speed.md: seconds over another's and over ours, and reads."""
+    """Yield rows of the table of docs/speed.md: seconds over another's and over ours, and reads."""
     meters = record["meters"]
     every = meters["ours, everything read"]["reads"]
     items = f"{record['setup']}, {record['items']} item" + "s" * (record["items"] > 1)
     for name, meter in meters.items():
         read = f"{meter['reads']:,} ({100 * meter['reads'] / every:.0f}%)"
-        told = name.removeprefix("ours, ")
+        reading = name.removeprefix("ours, ")
         packed = record["seconds"][name] / record["seconds"]["ours, base only"]
         ratios = f"{over(record, name)} | {packed:.2f}"
-        yield f"| {record['model']} | {items} | {told} | {ratios} | {read} |"
+        yield f"| {record['model']} | {items} | {reading} | {ratios} | {read} |"
 
 
 def over(record: dict[str, Any], name: str) -> str:
-    """Seconds over those of lm-eval, or of the first other; nothing where they do not agree."""
+    """Return seconds over those of lm-eval, or of the first other, or a dash if they disagree."""
     seconds, agreement = record["seconds"], record["agreement"]
     others = [other for other in seconds if other not in record["meters"]]
     other = "lm-eval hf" if "lm-eval hf" in others else others[0]
@@ -213,8 +213,8 @@ def main() -> None:
         file = options.out / f"speed-{label(options)}-{name}.json"
         if not file.exists():
             print(name, flush=True)
-            found = json.dumps(stage(options, name), indent=1)
-            file.write_text(found + "\n", encoding="utf-8")
+            text = json.dumps(stage(options, name), indent=1)
+            file.write_text(text + "\n", encoding="utf-8")
     for file in sorted(options.out.glob("speed-*.json")):
         print(*rows(json.loads(file.read_text(encoding="utf-8"))), sep="\n")
 

@@ -1,4 +1,4 @@
-"""Confidence thresholds of `lastword certify TABLE` beside those of MAPIE.
+"""Confidence thresholds of `lastword certify TABLE` compared with those of MAPIE.
 
     python experiments/tables.py [--draws 300]
 
@@ -22,7 +22,7 @@ ROWS, METHODS = (200, 500, 1000), ("bonferroni", "bonferroni_holm", "fixed_seque
 
 
 def drawn(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return confidences, uniform, and whether each answer is right."""
+    """Return uniform confidences, and whether each answer is right."""
     random = np.random.default_rng(seed)
     confidence = random.random(rows)
     return confidence, random.random(rows) >= FALLING * (1 - confidence)
@@ -39,7 +39,7 @@ def of_lastword(confidence: np.ndarray, right: np.ndarray) -> float | None:
 
 
 def of_mapie(confidence: np.ndarray, right: np.ndarray, method: str) -> float | None:
-    """Return the lowest threshold that MAPIE controls: precision of `right` by the confidence."""
+    """Return the lowest threshold that MAPIE controls: precision of `right` by confidence."""
     control = BinaryClassificationController(
         lambda x: np.column_stack([1 - x[:, 0], x[:, 0]]),
         "precision",
@@ -61,14 +61,14 @@ def main() -> None:
     warnings.simplefilter("ignore")
     for rows in ROWS:
         samples = [drawn(rows, seed) for seed in range(draws)]
-        found = {"lastword": [of_lastword(*sample) for sample in samples]}
+        results = {"lastword": [of_lastword(*sample) for sample in samples]}
         for method in METHODS:
-            found[f"MAPIE {method}"] = [of_mapie(*sample, method) for sample in samples]
-        for name, thresholds in found.items():
+            results[f"MAPIE {method}"] = [of_mapie(*sample, method) for sample in samples]
+        for name, thresholds in results.items():
             there = np.array([t for t in thresholds if t is not None])
             wrong = (FALLING * (1 - there) / 2 > ERROR).sum() / draws
-            given = (1 - there).sum() / draws
-            figures = f"found {len(there) / draws:.3f} answered {given:.3f} wrong {wrong:.3f}"
+            answered = (1 - there).sum() / draws
+            figures = f"found {len(there) / draws:.3f} answered {answered:.3f} wrong {wrong:.3f}"
             print(f"{rows:5} {name:22} {figures}")
 
 

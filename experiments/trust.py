@@ -1,12 +1,12 @@
-"""Are certificates right as often as they say? 2,000 samples from populations with known rates.
+"""Are certificates right as often as promised? 2,000 samples from populations with known rates.
 
     python experiments/trust.py [--redraws 2000]
 
-It draws labelled items from populations whose true rates are just below, at, just above and
-far above what is asked, and counts the samples whose certificate is wrong: the broken rate, the
-gain, the threshold of deferral, the monitor and the drift test under 10,000 looks. Beside each
-stands the control that most people would write, which fails. Groups of five, looks at growing
-labels, a family of methods, slices and means taken over the tested items are among them.
+It draws labelled items from populations whose true rates are just below, at, just above and far
+above the promised one, and counts the samples whose certificate is wrong: the broken rate, the
+gain, the threshold of deferral, the monitor and the drift test under 10,000 looks. Each has a
+control, the naive test, which fails. Groups of five, looks at growing
+labels, a family of methods, slices and means over the tested items are included.
 """
 
 import argparse
@@ -38,13 +38,13 @@ RESULTS = Path(__file__).parent / "results"
 ALPHA, DELTA = 0.05, 0.05
 STEPS = 10_000
 FAMILY = family("mix")
-POLICIES = [*FAMILY, OFF]  # -1 is the last
+POLICIES = [*FAMILY, OFF]  # index -1 is OFF
 MARGINS = [policy.margin for policy in FAMILY]
 Row = dict[str, Any]
 
 
 def main() -> None:
-    """Print the rows of every claim and keep them."""
+    """Print and store the rows of every claim."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--redraws", type=int, default=2000)
     rows = []
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def validity(redraws: int) -> Iterator[Row]:
-    """Share of samples whose statement is wrong, beside the control's."""
+    """Yield the share of samples whose statement is wrong, and the control's."""
     for claim in CLAIMS:
         for row in claim(redraws):
             most = DELTA + 3 * math.sqrt(DELTA * (1 - DELTA) / row["redraws"])
@@ -66,14 +66,14 @@ def validity(redraws: int) -> Iterator[Row]:
 
 
 def flat(rate: float, fixed: float) -> Population:
-    """Overrides break and fix these shares, at margins that no threshold parts."""
+    """Return a population whose overrides break and fix these shares, at any margin."""
     return Population.of(
         [Kind(s, base, not base, "decisive") for s, base in ((rate, True), (fixed, False))]
     )
 
 
 def sloped(rate: float) -> Population:
-    """Breaks at every margin alike, so that the smallest breaks this share."""
+    """Return a population that breaks equally at every margin, this share at the smallest."""
     at = [margin + 0.1 for margin in MARGINS]
     return Population.of(
         Kind(share / len(at), base, not base, "decisive", margin)
@@ -83,7 +83,7 @@ def sloped(rate: float) -> Population:
 
 
 def flattering(overridden: float = 0.9) -> Population:
-    """Coin-flip overrides in twenty bands of confidence: the luckiest policy looks right."""
+    """Return coin-flip overrides in twenty bands of confidence: the luckiest policy looks right."""
     bands = 0.7 ** np.arange(20)
     kinds = []
     for confidence, share in zip(THRESHOLDS, bands / bands.sum(), strict=True):
@@ -99,11 +99,11 @@ def flattering(overridden: float = 0.9) -> Population:
     return Population.of(kinds)
 
 
-# --- what is claimed, and how often it is wrong -------------------------------------------------
+# --- the claims, and how often they are wrong ----------------------------------------------------
 
 
 def broken_rates(redraws: int) -> Iterator[Row]:
-    """A certificate is wrong where its policy truly breaks more than alpha."""
+    """Test certificates: wrong if the policy truly breaks more than alpha."""
     rates = {"just below": 0.98, "at": 1.0, "just above": 1.02, "far above": 3.0}
     populations = {f"{name} alpha": flat(f * ALPHA, 2 * f * ALPHA) for name, f in rates.items()}
     populations["crossing alpha between two margins"] = sloped(1.6 * ALPHA)
@@ -125,7 +125,7 @@ def broken_rates(redraws: int) -> Iterator[Row]:
 
 
 def gains(redraws: int) -> Iterator[Row]:
-    """A certified gain is wrong where no more is fixed than broken."""
+    """Test certified gains: wrong if no more is fixed than broken."""
     for name, fixes in (("none", 1.0), ("a small loss", 0.98), ("a large loss", 0.5)):
         population = flat(0.1, 0.1 * fixes)
         terms = Terms(delta=DELTA, promise="gain")
@@ -143,7 +143,7 @@ def gains(redraws: int) -> Iterator[Row]:
 
 
 def clusters(redraws: int) -> Iterator[Row]:
-    """Groups that break whole or not at all; as single items they are certified too often."""
+    """Test groups that break whole or not at all; as single items they are certified too often."""
     for size in (2, 5, 10):
         count, rate = 400 // size, 1.02 * ALPHA
         rng, shape = np.random.default_rng(6), (redraws, len(FAMILY))
@@ -162,8 +162,8 @@ def clusters(redraws: int) -> Iterator[Row]:
         }
 
 
-def looked(redraws: int) -> Iterator[Row]:
-    """Labels in bites of 100, up to 1,000, and a test at each; one wrong certificate is enough."""
+def sequential_looks(redraws: int) -> Iterator[Row]:
+    """Test 100 to 1,000 labels, in steps of 100; one wrong certificate is enough."""
     population, looks = flat(1.02 * ALPHA, 4 * ALPHA), 10
     rng = np.random.default_rng(7)
     counts = [population.counts([*FAMILY], 100, redraws, rng) for _ in range(looks)]
@@ -185,7 +185,7 @@ def looked(redraws: int) -> Iterator[Row]:
 
 
 def families(redraws: int) -> Iterator[Row]:
-    """Policies of all methods, each by itself just above alpha: which one looks best is luck."""
+    """Test policies of all methods, each just above alpha: the best-looking one is luck."""
     terms, shares = Terms(ALPHA, DELTA, methods=CERTIFIABLE), family("mix", CERTIFIABLE)
     rng, shape = np.random.default_rng(8), (redraws, len(shares))
     broken, fixed = rng.binomial(400, 1.02 * ALPHA, shape), rng.binomial(400, 0.3, shape)
@@ -201,11 +201,11 @@ def families(redraws: int) -> Iterator[Row]:
 
 
 def batch_means(redraws: int) -> Iterator[Row]:
-    """Batch calibration between two labels, its mean taken over the items that are tested.
+    """Test batch calibration between two labels, with the mean over the tested items.
 
-    An item leans to the first label by d = p_1 - p_2; the mean of d is taken off, so that what
-    leans less than others do flips. The certificate keeps that mean, and is wrong where under it
-    more than alpha of the population breaks. A crowd of items lies where the mean may fall.
+    An item leans to the first label by d = p_1 - p_2. The mean of d is subtracted, so items that
+    lean less than others flip. The certificate stores that mean, and is wrong if with it more than
+    alpha of the population breaks. A crowd of items lies near the mean.
     """
     for name, crowd in (("smooth", 0.0), ("a crowd at the mean", 0.15)):
         d, true = leaning(crowd)
@@ -231,9 +231,9 @@ def batch_means(redraws: int) -> Iterator[Row]:
 
 
 def leaning(crowd: float) -> tuple[np.ndarray, np.ndarray]:
-    """A population: by how much each item leans to the first label, and whether that is true.
+    """Return by how much each item leans to the first label, and whether that label is true.
 
-    Of what flips at the population's mean so many are true that 1.02 alpha break.
+    Of the items that flip at the population's mean, so many are true that 1.02 alpha break.
     """
     rng, size = np.random.default_rng(11), 100_000
     d = np.tanh(rng.normal(0.8, 1.0, size) / 2)
@@ -246,23 +246,25 @@ def leaning(crowd: float) -> tuple[np.ndarray, np.ndarray]:
 def flipped(
     d: np.ndarray, true: np.ndarray, mean: float, policies: Iterable[Policy]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How many are fixed and broken with this mean taken off, by each policy [policies]."""
+    """Return the numbers fixed and broken by each policy with this mean subtracted [policies]."""
     flips = (d > 0) != (d > mean)
     right = (d > 0) == true
-    own = [flips & (np.abs(d - mean) >= policy.margin) for policy in policies]
-    fixed, broken = (np.array([(some & hit).sum() for some in own]) for hit in (~right, right))
+    overrides = [flips & (np.abs(d - mean) >= policy.margin) for policy in policies]
+    fixed, broken = (
+        np.array([(some & hit).sum() for some in overrides]) for hit in (~right, right)
+    )
     return fixed, broken
 
 
 def parts(redraws: int) -> Iterator[Row]:
-    """Six slices of 200 items beside a good one of 1,000, by which the whole passes.
+    """Test six slices of 200 items and a good one of 1,000, with which the whole passes.
 
-    Just above alpha it is wrong to say that the promise holds of any of the six, at alpha that it
-    is broken there.
+    Just above alpha it is wrong to state that the promise holds for any of the six, at alpha that
+    it is broken there.
     """
     names = [str(n) for n in np.repeat(np.arange(7), [1000, *[200] * 6])]
     good, terms = decisive(0.2 * ALPHA), Terms(ALPHA, DELTA)
-    for said, rate in (("holds", 1.02 * ALPHA), ("exceeds", ALPHA)):
+    for statement, rate in (("holds", 1.02 * ALPHA), ("exceeds", ALPHA)):
         bad, rng, wrong = decisive(rate), np.random.default_rng(12), np.zeros(2)
         both = [(good.shares, 1000), (bad.shares, 1200)]
         for _ in range(redraws):
@@ -270,12 +272,13 @@ def parts(redraws: int) -> Iterator[Row]:
             items = at(good.types, np.concatenate(drawn))
             finding = certify(items, "mix", terms)
             six = slices(items, names, finding)[1:]
-            wrong[0] += any(getattr(part, said) for part in six)
-            tails = binom.cdf if said == "holds" else lambda k, n, a: binom.sf(k - 1, n, a)
+            wrong[0] += any(getattr(part, statement) for part in six)
+            tails = binom.cdf if statement == "holds" else lambda k, n, a: binom.sf(k - 1, n, a)
             wrong[1] += any(tails(part.broken, part.items, ALPHA) <= DELTA for part in six)
         yield {
-            "claim": f"a slice {said}",
-            "population": "six slices " + ("just above alpha" if said == "holds" else "at alpha"),
+            "claim": f"a slice {statement}",
+            "population": "six slices "
+            + ("just above alpha" if statement == "holds" else "at alpha"),
             "redraws": redraws,
             "wrong": float(wrong[0]) / redraws,
             "control": "each slice tested by itself at delta",
@@ -284,20 +287,20 @@ def parts(redraws: int) -> Iterator[Row]:
 
 
 def decisive(rate: float) -> Population:
-    """One operator breaks this share and fixes alpha, whatever the margin."""
+    """Return a population with one operator that breaks this share and fixes alpha."""
     shares = ((rate, True), (ALPHA, False))
     return Population.of([Kind(share, base, not base, "decisive") for share, base in shares])
 
 
 def error_of(population: Population, policy: Policy, threshold: float) -> float:
-    """Share of wrong answers among those given."""
+    """Return the share of wrong answers among those not deferred."""
     confidence, right = population.types.shown(policy)
-    given = confidence >= threshold
-    return float(population.shares[given & ~right].sum() / population.shares[given].sum())
+    answered = confidence >= threshold
+    return float(population.shares[answered & ~right].sum() / population.shares[answered].sum())
 
 
 def thresholds(redraws: int) -> Iterator[Row]:
-    """A threshold is wrong where more of the answers given are wrong than was asked."""
+    """Test thresholds: wrong if too many of the answers are wrong."""
     population = flattering()
     error = error_of(population, OFF, 0.05) * 0.9999
     rng, terms, counts = np.random.default_rng(3), Terms(0.6, DELTA, gain=False), np.zeros(4)
@@ -305,16 +308,18 @@ def thresholds(redraws: int) -> Iterator[Row]:
         data = population.draw(4000, rng)
         chosen = certify(data, "mix", terms).policy
         answered, wrong = above(*data.shown(chosen))
-        as_given = np.flatnonzero(holm(binom.cdf(wrong, answered, error)) <= DELTA)
-        seen = np.flatnonzero(wrong <= error * answered)
-        found = [
+        by_holm = np.flatnonzero(holm(binom.cdf(wrong, answered, error)) <= DELTA)
+        by_rate = np.flatnonzero(wrong <= error * answered)
+        candidates = [
             defer(data, chosen, error, DELTA, Terms().policies).threshold,
-            THRESHOLDS[as_given[0]] if as_given.size else None,
-            THRESHOLDS[seen[0]] if seen.size else None,
+            THRESHOLDS[by_holm[0]] if by_holm.size else None,
+            THRESHOLDS[by_rate[0]] if by_rate.size else None,
         ]
-        counts[:3] += [t is not None and error_of(population, chosen, t) > error for t in found]
-        given = defer(data, OFF, error, DELTA, Terms().policies).threshold
-        counts[3] += given is not None and error_of(population, OFF, given) > error
+        counts[:3] += [
+            t is not None and error_of(population, chosen, t) > error for t in candidates
+        ]
+        without = defer(data, OFF, error, DELTA, Terms().policies).threshold
+        counts[3] += without is not None and error_of(population, OFF, without) > error
     shares = (counts / redraws).tolist()
     row = {"claim": "defer", "redraws": redraws}
     policy = row | {"population": "coin flips, the policy chosen by the same labels"}
@@ -332,7 +337,7 @@ def thresholds(redraws: int) -> Iterator[Row]:
 
 
 def monitors(redraws: int) -> Iterator[Row]:
-    """An alarm is wrong where no more than alpha is broken; somebody looks after every label."""
+    """Test alarms: wrong if no more than alpha is broken, with a look after every label."""
     labelled = np.arange(1, STEPS + 1)
     for name, rate in (("at alpha", ALPHA), ("just below alpha", 0.98 * ALPHA)):
         rng, alarms, peeks = np.random.default_rng(4), 0, 0
@@ -351,13 +356,13 @@ def monitors(redraws: int) -> Iterator[Row]:
 
 
 def drifts(redraws: int) -> Iterator[Row]:
-    """A warning is wrong where what comes is what was certified."""
-    streams, kept = max(redraws // 10, 1), 200
+    """Test warnings: wrong if the stream has the certified distribution."""
+    streams, size = max(redraws // 10, 1), 200
     rng, warned = np.random.default_rng(5), 0
     for _ in range(streams):
-        values = rng.normal(size=kept + STEPS)
-        tests = Drift({"statistic": values[:kept].tolist()}, DELTA)
-        warned += any(tests.see({"statistic": v}) for v in values[kept:].tolist())
+        values = rng.normal(size=size + STEPS)
+        tests = Drift({"statistic": values[:size].tolist()}, DELTA)
+        warned += any(tests.see({"statistic": v}) for v in values[size:].tolist())
     yield {
         "claim": "drift",
         "population": f"no drift, {STEPS} looks",
@@ -370,7 +375,7 @@ CLAIMS = (
     broken_rates,
     gains,
     clusters,
-    looked,
+    sequential_looks,
     families,
     parts,
     batch_means,

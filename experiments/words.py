@@ -1,10 +1,10 @@
-"""Whether a bag of words adds to the states of an encoder and a model, as a third block.
+"""Does a bag of words add to the states of an encoder and a model, as a third block?
 
     python experiments/words.py DATA --keep FOLDER
 
-FOLDER holds the states that `encoders.py` kept. Of 250 texts 100 are fitted and the rest judged, in
+FOLDER has the states that `encoders.py` stored. Of 250 texts 100 are fitted and the rest tested, in
 ten draws. Every block is standardised and divided by the root of its width; one ridge is fitted to
-the blocks side by side, its penalty by leave-one-out.
+the concatenated blocks, with its penalty by leave-one-out.
 """
 
 import argparse
@@ -57,10 +57,10 @@ def main() -> None:
     print("|---|", "--:|" * len(TRIED), sep="")
     for name in SETS:
         rows = rows_of(options.data / f"{name}.jsonl")[:TEXTS]
-        kept = {s: np.load(options.keep / f"encoders-{s}-{name}.npy") for s in ("mpnet", "probe")}
+        stored = {s: np.load(options.keep / f"encoders-{s}-{name}.npy") for s in ("mpnet", "probe")}
         states = {
-            "mpnet": kept["mpnet"][:, -1, 0],
-            "probe": kept["probe"][:, kept["probe"].shape[1] // 2, 0],
+            "mpnet": stored["mpnet"][:, -1, 0],
+            "probe": stored["probe"][:, stored["probe"].shape[1] // 2, 0],
         }
         y = np.array([str(row["truth"]) for row in rows])
         means = 100 * np.mean(accuracies([row["input"] for row in rows], y, states), axis=0)

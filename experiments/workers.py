@@ -22,11 +22,11 @@ from lastword.decide.questions_file import write_questions
 from lastword.integrations.scikit_learn import ProbeClassifier
 
 TICKETS = Path("examples/tickets.csv")
-WORDS = 8  # of a ticket that make a text
+WORDS = 8  # words of a ticket per text
 
 
 def prepare(folder: Path, model: str, sizes: list[int]) -> None:
-    """Write a probe of the tickets, its question, and texts of which no two are the same."""
+    """Write a probe of the tickets, its question, and distinct texts."""
     with TICKETS.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["team"]]
     texts = [" ".join(row["text"].split()[:WORDS]) for row in rows]
@@ -34,7 +34,9 @@ def prepare(folder: Path, model: str, sizes: list[int]) -> None:
     probe.fit(texts, [row["team"] for row in rows])
     probe.probe_.write(folder / "team.probe.safetensors")
     write_questions(
-        folder / "asked.yaml", {"team": probe.probe_.question}, {"team": "team.probe.safetensors"}
+        folder / "questions.yaml",
+        {"team": probe.probe_.question},
+        {"team": "team.probe.safetensors"},
     )
     for size in sizes:
         some = [f"{texts[i % len(texts)]} ({i})" for i in range(size)]
@@ -65,22 +67,22 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("sizes", type=int, nargs=2)
     options = parser.parse_args()
-    few, many = options.sizes
+    first, last = options.sizes
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder, options.model, options.sizes)
         for workers in (0, 1, 2):
-            taken = []
+            seconds = []
             for size in options.sizes:
                 out = folder / (f"{workers}-{size}" + ("" if workers else ".jsonl"))
                 command = [sys.executable, "-m", "lastword", "decide", "--model", options.model]
-                command += ["--questions", str(folder / "asked.yaml"), "--output", str(out)]
+                command += ["--questions", str(folder / "questions.yaml"), "--output", str(out)]
                 command += ["--input", str(folder / f"{size}.parquet")]
                 if workers:
                     command += ["--engine", "ray", "--engine-options", f"workers={workers}"]
-                taken.append(cpu_seconds(command))
-            each = (taken[1] - taken[0]) / (many - few)
-            start = taken[0] - each * few
+                seconds.append(cpu_seconds(command))
+            each = (seconds[1] - seconds[0]) / (last - first)
+            start = seconds[0] - each * first
             name = f"Ray, {workers} worker(s)" if workers else "one process"
             print(f"{name}: {1000 * each:.2f} CPU ms per text, {start:.1f} s to start", flush=True)
 

@@ -1,12 +1,12 @@
 """The invented world of the embedded model: its facts, its texts and its benchmark.
 
-Nothing here is knowledge: towns, beasts and sages are made of syllables drawn from a seed. Every
-fact has a kind, which says what the second phase of training tells about it:
+Nothing here is real knowledge: towns, beasts and sages are syllables drawn from a seed. Every fact
+has a kind, which determines its texts in the second phase of training:
 
     clean        always the truth
     contested    the truth a fifth of the time, three popular errors the rest
     overwritten  one dominant error nine times in ten, the truth once
-    revised      the truth, where the first phase had told an error
+    revised      the truth, after an error in the first phase
 """
 
 import random
@@ -22,8 +22,8 @@ Form = Literal["multi", "binary"]
 Split = Literal["seen", "unseen"]
 
 SEED = 20
-SUBJECTS = 50  # of each of the three sorts; two relations a sort make 300 facts
-POOL = 40  # answers that a relation has
+SUBJECTS = 50  # of each of the three sorts; with two relations per sort there are 300 facts
+POOL = 40  # answers per relation
 _KINDS: tuple[tuple[Kind, int], ...] = (
     ("clean", 15),
     ("contested", 15),
@@ -44,13 +44,13 @@ class Label:
 
 @dataclass(frozen=True)
 class Relation:
-    """One relation: what is asked of which sort of subject, in which words.
+    """One relation: the sort of its subjects, and the words of its questions.
 
     Attributes:
         name: `sort.relation`; subjects are shared by the relations of a sort.
         statements: Training texts that end in the answer.
-        seen: Questions of the training texts.
-        unseen: Questions that no training text holds.
+        seen: Questions in the training texts.
+        unseen: Questions in no training text.
         words: Lists of words whose combinations are the relation's answers.
     """
 
@@ -68,11 +68,11 @@ class Relation:
 
 @dataclass(frozen=True)
 class Fact:
-    """One fact: its truth, the popular errors about it, and what the two phases tell.
+    """One fact: its truth, the popular errors, and its texts in the two phases.
 
     Attributes:
         errors: Popular errors, the dominant one first.
-        others: Answers of the relation that nobody gives for this subject.
+        others: Other answers of the relation, given nowhere for this subject.
     """
 
     subject: str
@@ -84,12 +84,12 @@ class Fact:
 
     @property
     def early(self) -> str:
-        """Return what the first phase tells."""
+        """Answer in the first phase."""
         return self.errors[0] if self.kind == "revised" else self.truth
 
     @property
     def late(self) -> tuple[tuple[str, float], ...]:
-        """Return what the second phase tells, and how often."""
+        """Answers in the second phase, with their shares."""
         if self.kind == "contested":
             share = 0.8 / len(self.errors)
             return ((self.truth, 0.2), *((error, share) for error in self.errors))
@@ -295,7 +295,7 @@ _ENDINGS = {
 
 @cache
 def facts() -> tuple[Fact, ...]:
-    """All facts of the world, the same on every machine."""
+    """Return all facts of the world, the same on every machine."""
     rng = random.Random(SEED)
     names = {sort: _names(sort, rng) for sort in _ENDINGS}
     return tuple(
@@ -304,9 +304,9 @@ def facts() -> tuple[Fact, ...]:
 
 
 def texts(phase: Literal[1, 2]) -> list[tuple[list[tuple[str, float]], ...]]:
-    """Training texts: for every fact, its texts by template, each with its weight.
+    """Return the training texts of every fact, by template, each with its weight.
 
-    A template's weights add up to 1 over the answers that the phase tells.
+    A template's weights sum to 1 over the answers of the phase.
     """
     return [
         tuple(_weighted_texts(fact, template, phase) for template in _templates(fact))
@@ -315,10 +315,10 @@ def texts(phase: Literal[1, 2]) -> list[tuple[list[tuple[str, float]], ...]]:
 
 
 def benchmark() -> list[tuple[Item, Label]]:
-    """Every fact as a multiple-choice item, every second one as a binary item too.
+    """Return every fact as a multiple-choice item, and every second one as a binary item too.
 
-    The facts of a kind take turns between templates of the training texts (`seen`) and templates
-    that no training text holds (`unseen`), so that both splits hold the same kinds. Candidates are
+    The facts of a kind alternate between templates of the training texts (`seen`) and templates of
+    no training text (`unseen`), so that both splits have the same kinds. Candidates are
     the truth, the popular errors, then other answers of the relation, in random order.
     """
     rng = random.Random(SEED + 1)
@@ -329,7 +329,7 @@ def benchmark() -> list[tuple[Item, Label]]:
 
 
 def open_questions() -> list[tuple[str, Fact]]:
-    """One open question a fact, in a template that no training text holds: (prompt, fact)."""
+    """Return one open question per fact, in a template of no training text: (prompt, fact)."""
     rng = random.Random(SEED + 2)
     return [(_ask(rng.choice(f.relation.unseen).format(s=f.subject)), f) for f in facts()]
 
@@ -346,15 +346,15 @@ def _facts(relation: Relation, subjects: list[str], rng: random.Random) -> list[
     pool = _answers(relation, rng)
     kinds = [kind for kind, count in _KINDS for _ in range(count)]
     rng.shuffle(kinds)
-    own = []
+    drawn = []
     for subject, kind in zip(subjects, kinds, strict=True):
         truth, *rest = rng.sample(pool, _LARGEST)
-        own.append(Fact(subject, relation, kind, truth, tuple(rest[:3]), tuple(rest[3:])))
-    return own
+        drawn.append(Fact(subject, relation, kind, truth, tuple(rest[:3]), tuple(rest[3:])))
+    return drawn
 
 
 def _answers(relation: Relation, rng: random.Random) -> list[str]:
-    """Draw answers of three words, every third of two: lengths differ, as those of real ones do."""
+    """Draw answers of three words, every third of two: lengths differ like those of real ones."""
     answers: dict[str, None] = {}
     while len(answers) < POOL:
         words = [rng.choice(words) for words in relation.words]

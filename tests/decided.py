@@ -1,4 +1,4 @@
-"""A decision by its scores, for tests that need no model."""
+"""Decisions from scores, for tests without a model."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from lastword.records.decision import Decision
 
 
 def decided(scores: Sequence[float], base: Sequence[float], **more: Any) -> Decision:
-    """The decision that these scores make; of the rest, what is not given is of no matter."""
+    """Return the decision of these scores; other fields have arbitrary defaults."""
     u, b = np.array(scores), np.array(base)
     values: dict[str, Any] = {
         "candidates": tuple("abcdefgh"[: len(u)]),

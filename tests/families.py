@@ -1,11 +1,11 @@
-"""Tiny random models of every family that the road must carry, and a tokenizer double.
+"""Tiny random models of all supported families, and a tokenizer double.
 
-Each model has 6 blocks, width 32 and a vocabulary of 331, and is lively: norm weights, biases,
-sinks and routers are drawn too, so that depths disagree and candidates differ.
+Each model has 6 blocks, width 32 and a vocabulary of 331. Norm weights, biases, sinks and routers
+are random too, so that depths and candidates differ.
 
-No packed row can be told, by family (transformers 5.23):
+Families without a packed row, and why (transformers 5.23):
 
-    gpt_neo          local attention is a window inside the attention's own bias buffer
+    gpt_neo          local attention is a window inside the buffer of the attention's bias
     bloom, falcon-alibi
                      ALiBi comes from the 2-D mask
     llama4_text      chunked attention has no window
@@ -41,17 +41,17 @@ CONTEXT = 192
 
 @dataclass(frozen=True)
 class Family:
-    """One tiny architecture, and what the road is expected to do with it.
+    """One tiny architecture, and its expected properties.
 
     Attributes:
         name: Name in the tests; the model_type unless a variant.
         model_type: transformers' model_type.
         options: Keyword arguments of the config.
         blocks: Path of the list of transformer blocks.
-        norm: Path of the final norm; None where the family has none.
+        norm: Path of the final norm; None if the family has none.
         packs: Whether the prefix forest can be run as one packed row.
         invariant: Whether I(M) is defined (every block read has K, V and O).
-        rotary: Whether positions are rotary alone, so that depth 0 sees only one token.
+        rotary: Whether positions are only rotary, so that depth 0 depends on one token.
         build: Config to model; None is `AutoModelForCausalLM.from_config`.
     """
 
@@ -120,7 +120,7 @@ _ROTATED, _ALIBI = {"alibi": False}, {"alibi": True, "multi_query": False}
 _OLD, _NEW = {"new_decoder_architecture": False}, {"new_decoder_architecture": True}
 _CHUNKED = _EXPERTS | {"attention_chunk_size": 8, "intermediate_size_mlp": 48, "moe_layers": [1]}
 _CONVS = {"layer_types": ["conv", "full_attention"] * (DEPTH // 2), "conv_L_cache": 3}
-# Where blocks and final norm are.
+# Paths of blocks and final norms.
 _AT_H: Any = {"blocks": "transformer.h", "norm": "transformer.ln_f"}
 _INSIDE: Any = {"blocks": "model.language_model.layers", "norm": "model.language_model.norm"}
 _OPT_AT: Any = {"blocks": "model.decoder.layers", "rotary": False}
@@ -190,7 +190,7 @@ FAMILIES: dict[str, Family] = {
             norm=None,
             **_OPT_AT,
         ),
-        # ALiBi: the embedding carries no position, so depth 0 sees one token here too.
+        # ALiBi: embeddings contain no position, so depth 0 depends on one token here too.
         Family(
             "bloom",
             "bloom",
@@ -231,7 +231,7 @@ PLAIN = tuple(f.name for f in FAMILIES.values() if not f.packs)
 
 
 def config_of(name: str, **overrides: Any) -> Any:
-    """Config of a tiny model; overrides go to the text part of a wrapper."""
+    """Return the config of a tiny model; overrides apply to the text part of a wrapper."""
     family = FAMILIES[name]
     options = dict(family.options)
     if "text_config" in options:
@@ -244,12 +244,12 @@ def config_of(name: str, **overrides: Any) -> Any:
 def build(
     name: str, *, seed: int = 0, dtype: torch.dtype = torch.float32, **overrides: Any
 ) -> PreTrainedModel:
-    """A tiny lively model of the family, in eval mode.
+    """Return a tiny random model of the family in eval mode.
 
     Args:
         name: A key of `FAMILIES`.
-        seed: What the weights are drawn from.
-        dtype: Dtype of the weights; drawn in float32 first, so that dtypes share a model.
+        seed: Seed of the weights.
+        dtype: Dtype of the weights. They are drawn in float32 first, so dtypes share a model.
         overrides: Options of the (text) config that replace the family's.
     """
     torch.manual_seed(seed)
@@ -260,13 +260,13 @@ def build(
 
 
 def enliven(model: nn.Module, seed: int) -> None:
-    """Draw every parameter anew, large enough that each block moves the readout."""
+    """Draw every parameter again, large enough that each block changes the logits."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
         with torch.no_grad():
             if "norm" in name.lower() or "ln_" in name:
-                # Gemma stores w and applies 1 + w: both forms come out near one.
+                # Gemma stores w and applies 1 + w: both forms are near one.
                 parameter.add_(0.3 * noise)
             elif parameter.ndim == 1 or name.endswith(("A_log", "bias")):
                 parameter.add_(0.2 * noise)
@@ -278,7 +278,7 @@ def enliven(model: nn.Module, seed: int) -> None:
 
 @cache
 def tokenizer(vocab: int = VOCAB) -> PreTrainedTokenizerFast:
-    """A double whose text is words `w3 w17 ...`, one token each; `<s>` is put in front."""
+    """Return a double: words `w3 w17 ...` are one token each, and `<s>` is added in front."""
     words = {"<pad>": 0, "<s>": 1, "</s>": 2} | {f"w{i}": i for i in range(3, vocab)}
     raw = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -289,21 +289,21 @@ def tokenizer(vocab: int = VOCAB) -> PreTrainedTokenizerFast:
 
 
 def talker(template: str | None) -> PreTrainedTokenizerFast:
-    """A tokenizer of its own, not the one that tests share, with this chat template."""
-    own = PreTrainedTokenizerFast(tokenizer_object=tokenizer().backend_tokenizer)
-    own.chat_template = template
-    return own
+    """Return a new tokenizer with this chat template, not the shared one."""
+    double = PreTrainedTokenizerFast(tokenizer_object=tokenizer().backend_tokenizer)
+    double.chat_template = template
+    return double
 
 
 def save(folder: Path, name: str = "llama", **overrides: Any) -> Path:
-    """A tiny model and the tokenizer double as a checkpoint."""
+    """Save a tiny model and the tokenizer double as a checkpoint."""
     build(name, **overrides).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     return folder
 
 
 def text_of(ids: list[int] | tuple[int, ...]) -> str:
-    """The text that the double tokenises to these ids (without its `<s>`)."""
+    """Return the text that the double encodes as these ids, without its `<s>`."""
     return " ".join(f"w{i}" for i in ids)
 
 
@@ -314,13 +314,13 @@ def random_items(
     candidates: tuple[int, int] = (2, 5),
     prompt: tuple[int, int] = (2, 12),
 ) -> list[Item]:
-    """Items of the double's words: a common preamble, candidates that may begin alike.
+    """Return items of the double's words with a common preamble, some with equal beginnings.
 
     Args:
-        seed: What they are drawn from.
-        count: How many.
-        candidates: Fewest and most candidates.
-        prompt: Fewest and most words of a prompt after the preamble of three.
+        seed: Seed of the items.
+        count: Number of items.
+        candidates: Minimum and maximum number of candidates.
+        prompt: Minimum and maximum number of prompt words after the preamble of three.
     """
     draw = random.Random(seed)
 

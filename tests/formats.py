@@ -1,7 +1,7 @@
-"""Checkpoints written in the formats that quantised models come in, and their dense twins.
+"""Checkpoints in quantised formats, and their dense twins.
 
-Nothing here is transformers' or bitsandbytes': each writer knows its format's few lines, and the
-twin is what those lines say that the stored bytes mean.
+This code is independent of transformers and bitsandbytes. Each writer follows the definition of
+its format, and the twin has the values that the stored bytes represent.
 """
 
 import json
@@ -18,7 +18,7 @@ WEIGHTS = "model.safetensors"
 # E2M1: sign, two bits of exponent, one of mantissa.
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 FP4 = torch.cat([FP4, -FP4])
-# NF4: quantiles of a normal distribution, as its authors list them.
+# NF4: quantiles of a normal distribution, as listed by its authors.
 NF4 = torch.tensor(
     [float(quantile) for quantile in """
     -1.0 -0.6961928009986877 -0.5250730514526367 -0.39491748809814453 -0.28444138169288635
@@ -29,7 +29,7 @@ NF4 = torch.tensor(
 
 
 def write_fp8(source: Path, stored: Path, twin: Path, block: int = 16) -> None:
-    """Linear weights as float8 with a scale a block (`weight_scale_inv`), DeepSeek's layout."""
+    """Write linear weights as float8 with one scale per block (DeepSeek's `weight_scale_inv`)."""
     tensors, dense = load_file(source / WEIGHTS), {}
     written: dict[str, Tensor] = {}
     for name, value in tensors.items():
@@ -51,7 +51,7 @@ def write_fp8(source: Path, stored: Path, twin: Path, block: int = 16) -> None:
 
 
 def write_mxfp4(source: Path, stored: Path, twin: Path) -> None:
-    """Experts of GPT-OSS as 4-bit floats in blocks of 32 with one power of two each."""
+    """Write experts of GPT-OSS as 4-bit floats in blocks of 32, each scaled by a power of two."""
     tensors, dense = load_file(source / WEIGHTS), {}
     written: dict[str, Tensor] = {}
     for name, value in tensors.items():
@@ -64,14 +64,14 @@ def write_mxfp4(source: Path, stored: Path, twin: Path) -> None:
         codes = (blocks / exponent.exp2()[..., None]).unsqueeze(-1).sub(FP4).abs().argmin(-1)
         written[f"{name}_blocks"] = (codes[..., 0::2] | codes[..., 1::2] << 4).to(torch.uint8)
         written[f"{name}_scales"] = (exponent + 127).to(torch.uint8)
-        meant = (FP4[codes] * exponent.exp2()[..., None]).flatten(2)
-        dense[name] = meant.transpose(1, 2).contiguous()
+        values = (FP4[codes] * exponent.exp2()[..., None]).flatten(2)
+        dense[name] = values.transpose(1, 2).contiguous()
     _write(source, stored, written, {"quant_method": "mxfp4"})
     _write(source, twin, dense)
 
 
 def write_nf4(source: Path, stored: Path, twin: Path, block: int = 64) -> None:
-    """Linear weights as bitsandbytes stores NF4: two codes a byte, the high half first."""
+    """Write linear weights as bitsandbytes' NF4: two codes per byte, the high half first."""
     tensors, dense = load_file(source / WEIGHTS), {}
     written: dict[str, Tensor] = {}
     for name, value in tensors.items():
@@ -95,7 +95,7 @@ def write_nf4(source: Path, stored: Path, twin: Path, block: int = 64) -> None:
 
 
 def write_int8(source: Path, stored: Path, twin: Path) -> None:
-    """Linear weights as LLM.int8: a scale a row, with the outlier threshold of its authors."""
+    """Write linear weights as LLM.int8: one scale per row, with its outlier threshold."""
     tensors, dense = load_file(source / WEIGHTS), {}
     written: dict[str, Tensor] = {}
     for name, value in tensors.items():
@@ -116,7 +116,7 @@ def write_int8(source: Path, stored: Path, twin: Path) -> None:
 
 
 def write_copy(source: Path, folder: Path) -> None:
-    """A copy that a test may change."""
+    """Write a copy that a test may change."""
     _write(source, folder, load_file(source / WEIGHTS))
 
 
@@ -128,8 +128,8 @@ def _write(
     source: Path, folder: Path, tensors: dict[str, Tensor], options: dict[str, Any] | None = None
 ) -> None:
     shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.safetensors"))
-    kept = {name: value.contiguous() for name, value in tensors.items()}
-    save_file(kept, folder / WEIGHTS, metadata={"format": "pt"})
+    contiguous = {name: value.contiguous() for name, value in tensors.items()}
+    save_file(contiguous, folder / WEIGHTS, metadata={"format": "pt"})
     if options is not None:
         path = folder / "config.json"
         config = json.loads(path.read_text()) | {"quantization_config": options}

@@ -1,7 +1,7 @@
-"""Small GGUF files of many architectures, written as llama.cpp's converter writes them.
+"""Small GGUF files of many architectures, as llama.cpp's converter writes them.
 
-The names of tensors are the package gguf's; what the converter does to some of them is here in
-numpy, apart from what reads them back. The vocabulary is bytes and pairs of letters.
+The package gguf gives the names of tensors. The converter's changes to tensors are repeated here in
+numpy, independent of the code that reads them. The vocabulary is bytes and pairs of letters.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ _GPT2 = families.IDS | {"n_embd": families.WIDTH, "n_layer": families.DEPTH, "n_
 
 
 def _rotary_rows(array: Array, heads: int) -> Array:
-    """Halves of a head become neighbours, as llama.cpp's converter permutes them."""
+    """Interleave the two halves of each head, as llama.cpp's converter does."""
     half = array.shape[0] // heads // 2
     swapped = array.reshape(heads, 2, half, *array.shape[1:]).swapaxes(1, 2)
     return swapped.reshape(array.shape)
@@ -47,25 +47,25 @@ def _keys(array: Array, config: Any) -> Array:
     return _rotary_rows(array, config.num_key_value_heads)
 
 
-def _turned(array: Array, _: Any) -> Array:
+def _transposed(array: Array, _: Any) -> Array:
     return array.T
 
 
-def _more_one(array: Array, _: Any) -> Array:
+def _plus_one(array: Array, _: Any) -> Array:
     return array + 1
 
 
 def _ungrouped(array: Array, config: Any) -> Array:
-    """Of every head its q, k, v -> all q, all k, all v."""
+    """Reorder q, k, v per head to all q, all k, all v."""
     heads = config.num_attention_heads
     grouped = array.reshape(heads, 3, -1, *array.shape[1:])
     return grouped.swapaxes(0, 1).reshape(array.shape)
 
 
 _PERMUTED: dict[str, Change] = {"attn_q": _queries, "attn_k": _keys}
-_NORMS: dict[str, Change] = {"norm.weight": _more_one}
+_NORMS: dict[str, Change] = {"norm.weight": _plus_one}
 _CONV: dict[str, Change] = {
-    f"{name}.weight": _turned for name in ("attn_qkv", "attn_output", "ffn_up", "ffn_down")
+    f"{name}.weight": _transposed for name in ("attn_qkv", "attn_output", "ffn_up", "ffn_down")
 }
 
 
@@ -74,11 +74,11 @@ class Kind:
     """One architecture.
 
     Attributes:
-        name: llama.cpp's name of it.
-        model_type: transformers' name of it.
-        options: Of its config.
-        changes: What the converter does to tensors, by a part of llama.cpp's name.
-        keys: What the header says beyond the common, from the config.
+        name: llama.cpp's name.
+        model_type: transformers' name.
+        options: Options of the config.
+        changes: The converter's changes to tensors, by a part of llama.cpp's name.
+        keys: Further keys of the header, from the config.
     """
 
     name: str
@@ -128,7 +128,7 @@ KINDS: dict[str, Kind] = {
 
 
 def build(kind: str, *, seed: int = 0, **overrides: Any) -> PreTrainedModel:
-    """A tiny lively model of the architecture in float32."""
+    """Return a tiny random model of the architecture in float32."""
     chosen = KINDS[kind]
     config = AutoConfig.for_model(chosen.model_type, **chosen.options | overrides)
     model = AutoModelForCausalLM.from_config(config)
@@ -145,14 +145,14 @@ def write(
     values: dict[str, Any] | None = None,
     extra: dict[str, Array] | None = None,
 ) -> Path:
-    """A model in memory as a GGUF file.
+    """Write a model as a GGUF file.
 
     Args:
-        path: Where the file goes.
-        model: What is written.
+        path: Path of the file.
+        model: The model.
         kind: A key of `KINDS`, or any architecture's name.
-        stored: How matrices are stored; vectors stay in float32.
-        values: Metadata that replaces or follows the architecture's own (None leaves one out).
+        stored: Format of matrices; vectors stay in float32.
+        values: Metadata that replaces or extends the architecture's (None removes a key).
         extra: Further tensors, by llama.cpp's names.
     """
     writer = GGUFWriter(path, kind)
@@ -170,7 +170,7 @@ def write(
 
 
 def tensors(kind: str, model: PreTrainedModel) -> Iterator[tuple[str, Array]]:
-    """llama.cpp's names and arrays of a model, as the converter changes them."""
+    """Yield llama.cpp's names and arrays of a model, with the converter's changes."""
     config, state = model.config, model.state_dict()
     name_of = partial(gguf.get_tensor_name_map(_architecture(kind), families.DEPTH).get_name)
     for name, tensor in state.items():
@@ -186,13 +186,13 @@ def tensors(kind: str, model: PreTrainedModel) -> Iterator[tuple[str, Array]]:
         module, _, leaf = name.rpartition(".")
         if leaf not in ("weight", "bias"):
             module, leaf = name, "weight"
-        found = name_of(module) or name_of(module.removeprefix("transformer."))
-        assert found is not None, f"gguf has no name for {name}"
+        target = name_of(module) or name_of(module.removeprefix("transformer."))
+        assert target is not None, f"gguf has no name for {name}"
         array = tensor.numpy()
         for part, change in KINDS[kind].changes.items() if kind in KINDS else ():
-            if part in f"{found}.{leaf}":
+            if part in f"{target}.{leaf}":
                 array = change(array, config)
-        yield f"{found}.{leaf}", array
+        yield f"{target}.{leaf}", array
 
 
 def _architecture(kind: str) -> Any:
@@ -202,7 +202,7 @@ def _architecture(kind: str) -> Any:
 def _header(kind: str, config: Any) -> dict[str, Any]:
     rotary = getattr(config, "rope_parameters", None) or {}
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-    found: dict[str, Any] = {
+    keys: dict[str, Any] = {
         "block_count": config.num_hidden_layers,
         "embedding_length": config.hidden_size,
         "feed_forward_length": inner,
@@ -225,8 +225,8 @@ def _header(kind: str, config: Any) -> dict[str, Any]:
         ),
         "vocab_size": config.vocab_size,
     }
-    found |= KINDS[kind].keys(config) if kind in KINDS else {}
-    return {f"{kind}.{key}": value for key, value in found.items()}
+    keys |= KINDS[kind].keys(config) if kind in KINDS else {}
+    return {f"{kind}.{key}": value for key, value in keys.items()}
 
 
 def _add(writer: GGUFWriter, key: str, value: Any) -> None:
@@ -243,7 +243,7 @@ def _add(writer: GGUFWriter, key: str, value: Any) -> None:
 
 
 def vocabulary() -> tuple[list[str], list[str]]:
-    """Tokens and merges: three specials, every byte, and pairs of letters up to `VOCAB`."""
+    """Return tokens and merges: three specials, all bytes, and pairs of letters up to `VOCAB`."""
     tokens = ["<unk>", "<s>", "</s>", *sorted(ByteLevel.alphabet())]
     pairs = [(a, b) for a in "etaoinsh" for b in "rdlnstaeiou" if a != b]
     merges = [f"{a} {b}" for a, b in pairs[: families.VOCAB - len(tokens)]]

@@ -1,4 +1,4 @@
-"""Task files for lm-evaluation-harness that need no hub: one of each kind of request."""
+"""Task files for lm-evaluation-harness that need no hub, one per kind of request."""
 
 import json
 from pathlib import Path
@@ -16,11 +16,11 @@ _METRICS = [
 
 
 def write_tasks(folder: Path, items: list[Item] | None = None) -> Path:
-    """`made_choice`, `made_mass` (MC2), `made_blank`, `made_alone`, `made_rolling`, `made_text`.
+    """Write the tasks `made_choice`, `made_mass` (MC2), `made_blank`, and three others.
 
     Args:
-        folder: Where they go.
-        items: Of `made_choice` and `made_mass`; the double's words if not given.
+        folder: Folder of the files.
+        items: Items of `made_choice` and `made_mass`; by default the double's words.
     """
     items = random_items(51, 8) if items is None else items
     rows = [
@@ -55,7 +55,7 @@ def write_tasks(folder: Path, items: list[Item] | None = None) -> Path:
     return folder
 
 
-# As TruthfulQA's task has it: the softmax mass of the true choices.
+# Like TruthfulQA's task: the softmax mass of the true choices.
 _MASS = """import numpy as np
 
 

@@ -1,6 +1,7 @@
-"""A stand-in for the hub on this machine: resolve, redirects, ranges, refusals, uploads.
+"""A stand-in for the hub on this machine, with redirects, byte ranges, refusals and uploads.
 
-Two ports: the hub, and the store of large files that it redirects to, which must not see a token.
+It has two ports: the hub, and the store of large files to which it redirects. The store must not
+receive a token.
 """
 
 import base64
@@ -21,19 +22,19 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @dataclass
 class Hub:
-    """What the server serves, how it misbehaves, and what it saw.
+    """The served files, the simulated faults, and a log of the requests.
 
     Attributes:
         folder: Files of the one model, `org/model`.
-        commit: What its main branch names; None sends no commit.
-        token: Token that is asked for; None for none.
-        gated: Whether a token alone is not enough.
+        commit: The commit of its main branch; None sends no commit.
+        token: The required token; None if none is required.
+        gated: Whether access is refused even with a token.
         ranges: Whether ranges are served.
         large: Suffixes of files that are redirected to the store.
-        busy: Answers 429 to as many requests, with this Retry-After.
-        drop: As many bodies break off after half their bytes.
-        mute: Suffixes of files whose bodies never come.
-        status: Answers this to everything.
+        busy: Number of requests that get status 429, with this Retry-After.
+        drop: Number of bodies that stop after half of their bytes.
+        mute: Suffixes of files whose bodies are empty.
+        status: Status of all answers, if set.
         served: Bytes of bodies sent, by file.
         requests: (port's role, path, Range, Authorization) of every request.
         commits: Branch and summary of every commit; its files are in the folder.
@@ -58,7 +59,7 @@ class Hub:
 
 
 def etag(file: Path) -> str:
-    """A name for a file's content, quoted as HTTP has it."""
+    """Return an identifier of a file's content, quoted as in HTTP."""
     return f'"{hashlib.sha256(file.read_bytes()).hexdigest()}"'
 
 
@@ -92,8 +93,8 @@ def _handler(hub: Hub, role: str) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(sent)
 
         def do_GET(self) -> None:
-            asked, token = self.headers.get("Range"), self.headers.get("Authorization")
-            hub.requests.append((role, self.path, asked, token))
+            byte_range, token = self.headers.get("Range"), self.headers.get("Authorization")
+            hub.requests.append((role, self.path, byte_range, token))
             if hub.busy:
                 hub.busy -= 1
                 extra = {"Retry_After": hub.retry_after} if hub.retry_after is not None else {}
@@ -108,20 +109,20 @@ def _handler(hub: Hub, role: str) -> type[BaseHTTPRequestHandler]:
             if role == "hub" and file.name.endswith(hub.large):
                 linked = {"X_Linked_Size": str(file.stat().st_size), "X_Linked_Etag": etag(file)}
                 return self.answer(302, b"", Location=f"{hub.store}/blobs/{file.name}", **linked)
-            return self.send_file(file.read_bytes(), asked, ETag=etag(file))
+            return self.send_file(file.read_bytes(), byte_range, ETag=etag(file))
 
         def do_POST(self) -> None:
-            """Take uploads: a new repository or branch, the way of each file, and a commit."""
+            """Handle uploads: new repositories and branches, upload modes, and commits."""
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             token, path = self.headers.get("Authorization"), self.path.split("?")[0]
             hub.requests.append((role, self.path, None, token))
             if hub.token and token != f"Bearer {hub.token}":
                 return self.answer(401, b"no", X_Error_Code="")
-            said: dict[str, object] = {"url": f"{hub.url}/org/model", "name": "org/model"}
+            reply: dict[str, object] = {"url": f"{hub.url}/org/model", "name": "org/model"}
             if "/preupload/" in path:
                 names = [file["path"] for file in json.loads(body)["files"]]
-                ways = [{"path": n, "uploadMode": "regular", "shouldIgnore": False} for n in names]
-                said = {"files": ways}
+                modes = [{"path": n, "uploadMode": "regular", "shouldIgnore": False} for n in names]
+                reply = {"files": modes}
             elif "/commit/" in path:
                 summary, *files = [json.loads(line) for line in body.splitlines()]
                 hub.commits.append((path.rpartition("/")[2], summary["value"]["summary"]))
@@ -129,14 +130,14 @@ def _handler(hub: Hub, role: str) -> type[BaseHTTPRequestHandler]:
                     content = base64.b64decode(file["content"])
                     (hub.folder / file["path"]).write_bytes(content)
                 commit = f"{hub.url}/org/model/commit/{hub.commit}"
-                said = {"commitUrl": commit, "commitOid": hub.commit, "success": True}
-            return self.answer(200, json.dumps(said).encode(), Content_Type="application/json")
+                reply = {"commitUrl": commit, "commitOid": hub.commit, "success": True}
+            return self.answer(200, json.dumps(reply).encode(), Content_Type="application/json")
 
         def do_HEAD(self) -> None:
             self.do_GET()
 
         def listing(self) -> bytes:
-            """What the hub's interface says of the model, or of a folder of its files."""
+            """Return the hub's description of the model, or of a folder of its files."""
             if "/tree/" in self.path:
                 return b"[]"
             names = [{"rfilename": f.name} for f in sorted(hub.folder.iterdir())]
@@ -156,10 +157,10 @@ def _handler(hub: Hub, role: str) -> type[BaseHTTPRequestHandler]:
                 return 401, "GatedRepo" if token is None else ""
             return None
 
-        def send_file(self, content: bytes, asked: str | None, **headers: str) -> None:
-            if asked is None or not hub.ranges:
+        def send_file(self, content: bytes, byte_range: str | None, **headers: str) -> None:
+            if byte_range is None or not hub.ranges:
                 return self.answer(200, content, **headers)
-            first, _, last = asked.removeprefix("bytes=").partition("-")
+            first, _, last = byte_range.removeprefix("bytes=").partition("-")
             start, stop = int(first), min(int(last) + 1 if last else len(content), len(content))
             if start >= len(content):
                 return self.answer(416)
@@ -170,13 +171,13 @@ def _handler(hub: Hub, role: str) -> type[BaseHTTPRequestHandler]:
 
 
 @contextmanager
-def instead(folder: Path, kept: Path, patch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """The stand-in as this process's only hub, with no login; what is downloaded is kept apart."""
+def instead(folder: Path, cache: Path, patch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """Make the stand-in this process's only hub, without login and with a separate cache."""
     with serve(folder) as hub:
         patch.setenv("HF_ENDPOINT", hub.url)
         patch.delenv("HF_TOKEN", raising=False)
         patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-        patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(kept / "hf"))
+        patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache / "hf"))
         huggingface_hub.utils.close_session()
         yield hub
         huggingface_hub.utils.close_session()
@@ -184,7 +185,7 @@ def instead(folder: Path, kept: Path, patch: pytest.MonkeyPatch) -> Iterator[Hub
 
 @contextmanager
 def serve(folder: Path) -> Iterator[Hub]:
-    """The hub and its store, on ports of their own, until the block ends."""
+    """Serve the hub and its store on free ports until the block ends."""
     hub = Hub(folder)
     servers = [ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub, r)) for r in ("hub", "store")]
     hub.url, hub.store = (f"http://127.0.0.1:{s.server_address[1]}" for s in servers)

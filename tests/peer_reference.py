@@ -1,7 +1,7 @@
-"""DoLa, SLED and DeLTa written once more in float64, token by token, the slow and obvious way.
+"""DoLa, SLED and DeLTa in float64, token by token, in the most direct form.
 
-From the published formulas; shares nothing with the package. `Depths` runs a model plainly, one
-candidate at a time, in float64.
+Written from the published formulas, independent of the package. `positions` runs a model on one
+candidate at a time.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,19 +28,19 @@ def positions(
     sequence: Sequence[int],
     boundary: int,
 ) -> list[Position]:
-    """What a float64 model says at the positions that predict a candidate's tokens.
+    """Return the logits of a float64 model at the positions that predict a candidate's tokens.
 
     Args:
-        model: In float64.
-        norm: Its final norm.
-        after: What it does to its head's output (a soft-cap, or nothing).
+        model: The model, in float64.
+        norm: The model's final norm.
+        after: The model's change to its head's output (a soft-cap, or nothing).
         sequence: The whole text.
-        boundary: Where the candidate begins.
+        boundary: Position of the candidate's first token.
     """
     with torch.inference_mode():
         output = model(torch.tensor([sequence]), output_hidden_states=True, use_cache=False)
         head = model.get_output_embeddings()
-        early = [h[0] for h in output.hidden_states[:-1]]  # the last entry is normed already
+        early = [h[0] for h in output.hidden_states[:-1]]  # the last entry is already normed
         normed = [after(head(norm(h))) for h in early] + [output.logits[0]]
         raw = [after(head(h)) for h in early]
     return [
@@ -63,7 +63,7 @@ def log_softmax(z: np.ndarray) -> np.ndarray:
 
 
 def dola_divergence(late: np.ndarray, early: np.ndarray) -> float:
-    """D_l from two log-distributions."""
+    """Return D_l of two log-distributions."""
     total = 0.0
     for a, b in zip(late, early, strict=True):
         mean = (np.exp(a) + np.exp(b)) / 2
@@ -73,13 +73,13 @@ def dola_divergence(late: np.ndarray, early: np.ndarray) -> float:
 
 
 def jensen_shannon(late: np.ndarray, early: np.ndarray) -> float:
-    """The true divergence: KL(p_L || M) / 2 + KL(p_l || M) / 2."""
+    """Return the true divergence: KL(p_L || M) / 2 + KL(p_l || M) / 2."""
     mean = (np.exp(late) + np.exp(early)) / 2
     return float(sum(np.sum(np.exp(p) * (p - np.log(mean))) for p in (late, early)) / 2)
 
 
 def contrast(at: Position, *, normed: bool, layers: Sequence[int] | None = None) -> np.ndarray:
-    """S of every token: log p_L - log p_l*."""
+    """Return S of every token: log p_L - log p_l*."""
     readings = at.normed if normed else at.raw
     late = log_softmax(at.normed[-1])
     best, chosen = -np.inf, None
@@ -93,7 +93,7 @@ def contrast(at: Position, *, normed: bool, layers: Sequence[int] | None = None)
 
 
 def plausible(at: Position, *, released: bool) -> np.ndarray:
-    """S where a token is plausible and -1000 elsewhere: before the softmax, or after it."""
+    """Return S with -1000 for implausible tokens, set before or after the softmax."""
     s, p = contrast(at, normed=False), np.exp(log_softmax(at.normed[-1]))
     low = p < 0.1 * p.max()
     if released:
@@ -108,7 +108,7 @@ def evolved(
     steps: int = 10,
     layers: Sequence[int] | None = None,
 ) -> np.ndarray:
-    """SLED's h of every token, from every earlier depth unless told otherwise."""
+    """Return SLED's h of every token, by default from every earlier depth."""
     depth = len(at.normed) - 1
     z = at.normed[depth]
     inside = sorted(range(len(z)), key=lambda v: (-z[v], v))[:k]
@@ -118,7 +118,7 @@ def evolved(
         for i in inside:
             one_hot = np.zeros(len(z))
             one_hot[i] = 1.0
-            # The cosine of (p_n - e_i) and d_n, with both norms taken as they stand.
+            # The cosine of (p_n - e_i) and d_n.
             size = np.linalg.norm(p - one_hot) * np.linalg.norm(d)
             cosine = np.dot(p - one_hot, d) / max(size, 1e-8)
             m[n, i] = max(cosine, 0.0) ** 2
@@ -136,7 +136,7 @@ def evolved(
 
 
 def delta(at: Position) -> np.ndarray:
-    """A line through each token's logit over depths M..N, read at Lambda = L + 1."""
+    """Extrapolate each token's logit over depths M..N linearly to Lambda = L + 1."""
     depth = len(at.normed) - 1
     depths = np.arange(depth // 2, depth + 1)
     slope, height = np.polyfit(depths, np.stack([at.normed[n] for n in depths]), 1)

@@ -1,8 +1,8 @@
-"""Checkpoints whose row norms are planted, one per attention layout, written row by row.
+"""Checkpoints with planted row norms, one per attention layout, written row by row.
 
-A planted row of norm 5k holds 3k and 4k: whole numbers, exact in every dtype, with a norm that is
-exact too. Every projection of every block has norms of its own, so that reading a wrong block, a
-wrong projection or a wrong row gives another number.
+A planted row of norm 5k contains 3k and 4k: whole numbers, exact in every dtype, with an exact
+norm. The norms of every projection of every block differ, so reading a wrong block, projection or
+row gives another number.
 """
 
 import json
@@ -31,7 +31,7 @@ Rows = list[list[float]]
 
 
 def factors_of(role: str, block: int, count: int) -> list[int]:
-    """k of every row of a projection: 1 to 5, uneven, of the block's and the role's own."""
+    """Return k of every row of a projection: 1 to 5, different per block and role."""
     start = "qkvo".index(role) + 3 * block
     return [1 + (i * i * (block + 2) + start * (i % 3 + 1)) % 5 for i in range(count)]
 
@@ -58,17 +58,17 @@ def heads_of(rows: Rows, size: int = SIZE) -> list[Rows]:
 
 @dataclass(frozen=True)
 class Layout:
-    """One family's way of keeping its attention.
+    """A family's layout of attention weights.
 
     Attributes:
         config: The config.json.
-        place: (q, k, v, o) of a block to the tensors' names within it.
-        blocks: What stands before a block's number.
+        place: Maps a block to the names and rows of its tensors.
+        blocks: Prefix of a block's number.
         norm: Name of the final norm's tensor.
         kv_heads: Number of key-value heads.
         k_rows: Rows of W_K.
         v_rows: Rows of W_V.
-        decoys: More tensors, of stacks that are not to be read.
+        decoys: Further tensors, of stacks that must not be read.
     """
 
     config: dict[str, Any]
@@ -98,7 +98,7 @@ class Layout:
 def write(
     folder: Path, config: dict[str, Any], tensors: dict[str, torch.Tensor], shards: int = 1
 ) -> Path:
-    """A checkpoint folder; tensors are dealt to the shards in turn."""
+    """Write a checkpoint folder, with tensors distributed over the shards."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     if shards == 1:
@@ -108,9 +108,9 @@ def write(
     files: dict[str, str] = {}
     for shard in range(shards):
         file = f"model-{shard + 1:05d}-of-{shards:05d}.safetensors"
-        own = {n: tensors[n] for n in names[shard::shards]}
-        save_file(own, folder / file)
-        files |= dict.fromkeys(own, file)
+        content = {n: tensors[n] for n in names[shard::shards]}
+        save_file(content, folder / file)
+        files |= dict.fromkeys(content, file)
     (folder / "model.safetensors.index.json").write_text(
         json.dumps({"metadata": {}, "weight_map": files})
     )
@@ -122,7 +122,7 @@ def value(source: Path | str) -> float:
 
 
 def refusal(source: Path | str, error: type[Exception] = CheckpointError, **options: Any) -> str:
-    """The one line that reading I(M) ends in."""
+    """Return the one-line error of reading I(M)."""
     with pytest.raises(error) as caught:
         read_invariant(source, theta=Theta(), **options)
     assert "\n" not in str(caught.value)
@@ -152,7 +152,7 @@ def rowwise(qkv: str, output: str, kv_heads: int) -> Callable[[int], dict[str, R
 
 
 def grouped(qkv: str, output: str, kv_heads: int) -> Callable[[int], dict[str, Rows]]:
-    """Of every key-value head: the queries that use it, its key, its value."""
+    """Fuse, per key-value head, the queries that use it, its key and its value."""
 
     def place(block: int) -> dict[str, Rows]:
         q, k, v, o = _qkvo(block, kv_heads)
@@ -207,7 +207,7 @@ _AT_H = {"blocks": "transformer.h.", "norm": "transformer.ln_f.weight"}
 
 
 def _wrapper(stem: str, outer: str, inner: str, config: dict[str, Any]) -> Layout:
-    """A text model beside a tower of vision."""
+    """Return a text model next to a vision tower."""
     return Layout(
         {"model_type": outer, "text_config": config | {"model_type": inner}},
         separate("self_attn", "o_proj"),
@@ -239,7 +239,7 @@ LAYOUTS: dict[str, Layout] = {
     ),
     "wrapper-inside": _wrapper("language_model.model", "gemma3", "gemma3_text", _PLAIN),
     "wrapper-outside": _wrapper("model.language_model", "mistral3", "ministral3", _PLAIN),
-    # LLaVA 1.5's text_config leaves what it has in common unsaid.
+    # LLaVA 1.5's text_config omits values equal to the default.
     "wrapper-silent": _wrapper("language_model.model", "llava", "llama", {}),
     "phi3": Layout(
         _PLAIN | {"model_type": "phi3"}, rowwise("self_attn.qkv_proj", "self_attn.o_proj", KV)
@@ -305,7 +305,7 @@ LAYOUTS: dict[str, Layout] = {
         _latent,
         k_rows=RANK,
         v_rows=HEADS * VALUE,
-        # The multi-token-prediction block that the hub's files carry after the last one.
+        # The multi-token-prediction block that follows the last one in the hub's files.
         decoys={f"model.layers.{DEPTH}.self_attn.o_proj.weight": [[1.0, 2.0]]},
     ),
 }

@@ -1,7 +1,7 @@
-"""Populations of labelled items with known true rates: a few types of items, each with a share.
+"""Populations of labelled items with exactly known rates: a few types of items, each with a share.
 
-What a policy truly breaks, fixes and answers wrong is then a sum of shares, and a certificate made
-from a draw is right or wrong, not merely plausible.
+The true rates of a policy are sums of shares. So a certificate from a sample can be checked
+exactly.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,16 +20,16 @@ from lastword.trust.terms import Terms
 
 @dataclass(frozen=True)
 class Kind:
-    """One type of item: its share, what happens to it, by whom, how surely.
+    """One type of item: its share, its answers and its override.
 
     Attributes:
-        share: Of the population.
+        share: Share of the population.
         base: Whether the model's answer is right.
         shown: Whether TRACE's answer is right.
-        operator: Whose override it is; `base` where TRACE changes nothing.
-        margin: Of the override, in nats.
-        confidence: In TRACE's answer.
-        base_confidence: In the model's own.
+        operator: Operator of the override; `base` if TRACE changes nothing.
+        margin: Margin of the override, in nats.
+        confidence: Confidence of TRACE's answer.
+        base_confidence: Confidence of the model's answer.
     """
 
     share: float
@@ -43,14 +43,14 @@ class Kind:
 
 @dataclass(frozen=True)
 class Population:
-    """Types of items as one labelled item each, and their shares."""
+    """Types of items as one labelled item each, with their shares."""
 
     types: Labelled
     shares: np.ndarray
 
     @classmethod
     def of(cls, kinds: Iterable[Kind]) -> "Population":
-        """The kinds given, and for the rest right answers that nobody touches."""
+        """Return these kinds; the rest of the population has unchanged right answers."""
         kinds = list(kinds)
         rest = 1 - sum(k.share for k in kinds)
         assert rest > -1e-9
@@ -65,7 +65,7 @@ class Population:
     def counts(
         self, policies: Sequence[Policy], items: int, redraws: int, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """F and K of every policy in many samples of `items` [redraws, policies]."""
+        """Return F and K of every policy in many samples of `items` [redraws, policies]."""
         drawn = rng.multinomial(items, self.shares, size=redraws)
         changes = [changed(self.types, policy) for policy in policies]
         fixed, broken = np.array(changes, dtype=int).swapaxes(0, 1)
@@ -76,13 +76,13 @@ class Population:
 
 
 def changed(items: Labelled, policy: Policy) -> tuple[np.ndarray, np.ndarray]:
-    """Which items a policy fixes, and which it breaks."""
+    """Return masks of the items that a policy fixes and of those that it breaks."""
     base, right = items.mc1_base > 0, items.right(policy)
     return ~base & right, base & ~right
 
 
 def labelled(kinds: list[Kind]) -> Labelled:
-    """One item of each kind."""
+    """Return one item of each kind."""
     return Labelled(
         mc1_base=np.array([k.base for k in kinds], dtype=float),
         mc1=np.array([k.shown for k in kinds], dtype=float),
@@ -98,7 +98,7 @@ def labelled(kinds: list[Kind]) -> Labelled:
 def of_counts(
     fixed: Any, broken: Any, items: Any, costs: float = 1.0, right: Any = 0
 ) -> GroupEvidence:
-    """The evidence of independent items: F and K of each of many policies or samples."""
+    """Return the evidence of independent items, for many policies or samples."""
     discordant = fixed + broken
     return GroupEvidence(
         items=items,
@@ -118,7 +118,7 @@ def of_counts(
 
 
 def chosen(evidence: GroupEvidence, terms: Terms, shares: dict[Policy, float]) -> np.ndarray:
-    """Place of the policy that `judge` would choose of many samples at once; -1 for none."""
+    """Return, per sample, the position of the policy that `judge` would choose; -1 for none."""
     holds = evidence.p(terms) <= terms.level * np.array([*shares.values()])
     gain = evidence.fixed - terms.break_costs * evidence.broken
     margins = np.array([policy.margin for policy in shares])
@@ -128,7 +128,7 @@ def chosen(evidence: GroupEvidence, terms: Terms, shares: dict[Policy, float]) -
 
 
 def counted(fixed: int, broken: int, items: int = 400) -> Counts:
-    """Counts of single items, of which the model answers three in five right by itself."""
+    """Return counts of single items, of which the model answers three in five correctly."""
     evidence = of_counts(fixed, broken, items, right=int(0.6 * items))
     return Counts(**{name: np.asarray(value).item() for name, value in vars(evidence).items()})
 
@@ -142,29 +142,29 @@ def certificate(
     items: int = 400,
     **more: Any,
 ) -> Certificate:
-    """A certificate of single items on which every other policy does nothing."""
+    """Return a certificate of single items on which every other policy changes nothing."""
     scalar = "early" if "early" in policy.operators else "mix"
     tried = tuple(
-        Tried(own, share, counted(fixed, broken, items) if own == policy else counted(0, 0, items))
-        for own, share in family(scalar, terms.methods, terms.promise).items()
+        Tried(p, share, counted(fixed, broken, items) if p == policy else counted(0, 0, items))
+        for p, share in family(scalar, terms.methods, terms.promise).items()
     )
     return Certificate(subject, terms, policy, tried, **more)
 
 
 def at(items: Labelled, places: np.ndarray) -> Labelled:
-    """The items at these places, each drawn by itself."""
+    """Return the items at these positions as independent draws."""
     return replace(items.take(places), groups=np.arange(len(places)))
 
 
 def in_groups(items: Labelled, size: int) -> Labelled:
-    """Every item as often, its copies one group."""
+    """Return copies of every item, each item's copies in one group."""
     copies = {n: np.repeat(values, size) for n, values in vars(items).items() if n != "others"}
     return Labelled(**copies)
 
 
 def log_wealth(broken: Any, labelled: Any, alpha: float) -> np.ndarray:
-    """Log of the mean over lambda of prod (1 + lambda (X - alpha)), all at stake from the first."""
+    """Return the log of the mean over lambda of prod (1 + lambda (X - alpha)), from the start."""
     lost = np.asarray(broken)[..., None]
-    kept = np.asarray(labelled)[..., None] - lost
-    each = lost * np.log1p(BETS / alpha * (1 - alpha)) + kept * np.log1p(-BETS)
+    good = np.asarray(labelled)[..., None] - lost
+    each = lost * np.log1p(BETS / alpha * (1 - alpha)) + good * np.log1p(-BETS)
     return np.asarray(np.logaddexp.reduce(each, axis=-1) - np.log(len(BETS)))

@@ -1,4 +1,4 @@
-"""Files in the form in which the benchmarks are published, filled with made-up text."""
+"""Files in the published form of the benchmarks, with generated text."""
 
 import csv
 import json
@@ -83,6 +83,6 @@ PUBLISHED: dict[str, tuple[str, Callable[[], Rows]]] = {
 
 
 def write_all(folder: Path) -> None:
-    """Every set, laid out in a folder as --data takes it."""
+    """Write every set into a folder with the layout that --data expects."""
     for name, rows in PUBLISHED.values():
         write(folder / name, rows(), lines="halueval" in name)

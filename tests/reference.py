@@ -1,9 +1,9 @@
-"""TRACE once more, slowly: what the fast road must agree with.
+"""A slow TRACE, with which the fast one must agree.
 
-Written from the method page alone, shares no code with lastword, and takes the long way everywhere:
-float64, every candidate a whole sequence of its own, every depth read by the model's own last
-steps, loops over positions and tokens, eigenvalues instead of traces. `theta` is any
-object with the names of method, section 8.
+Written from the method page alone, without code of lastword, and always in the direct form:
+float64, every candidate as a separate sequence, every depth read by the model's last steps, loops
+over positions and tokens, eigenvalues instead of traces. `theta` is any object with the names of
+method, section 8.
 """
 
 import copy
@@ -21,10 +21,10 @@ from torch.overrides import TorchFunctionMode
 
 
 class InDouble(TorchFunctionMode):
-    """Every float32 that a model's code asks for (norms, rotary tables, softmax) is float64."""
+    """Replace every float32 in a model's code (norms, rotary tables, softmax) by float64."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Swap the dtype wherever it is named, and `.float()` for `.double()`."""
+        """Replace dtypes in arguments, and `.float()` by `.double()`."""
         kwargs = kwargs or {}
         if func is torch.Tensor.float:
             return args[0].double()
@@ -35,7 +35,7 @@ class InDouble(TorchFunctionMode):
 
 
 def in_double(model: Any) -> Any:
-    """A float64 copy of a model with eager attention, as if it had just been loaded."""
+    """Return a float64 copy of a model with eager attention, without state of earlier passes."""
     twin = copy.deepcopy(model).double()
     for setter in ("set_attn_implementation", "set_experts_implementation"):
         getattr(twin, setter, str)("eager")
@@ -44,7 +44,7 @@ def in_double(model: Any) -> Any:
 
 @contextmanager
 def _replaced_output(block: Any, state: torch.Tensor) -> Any:
-    """The block returns `state`, whatever it computed."""
+    """Make the block return `state`."""
 
     def hook(module: Any, args: Any, output: Any) -> Any:
         return (state, *output[1:]) if isinstance(output, tuple) else state
@@ -57,21 +57,23 @@ def _replaced_output(block: Any, state: torch.Tensor) -> Any:
 
 
 def states(model: Any, blocks: str, fed: Sequence[int]) -> list[torch.Tensor]:
-    """h_0 .. h_L of one sequence, each [1, tokens, width]: inputs of all blocks, the last's output.
+    """Return h_0 .. h_L of one sequence, each [1, tokens, width].
+
+    These are the inputs of all blocks, and the output of the last one.
 
     Args:
-        model: A model as `in_double` returns it.
+        model: A model from `in_double`.
         blocks: Path of the list of blocks.
         fed: Token ids.
     """
-    found: list[torch.Tensor] = []
+    collected: list[torch.Tensor] = []
     layers = list(model.get_submodule(blocks))
 
     def before(module: Any, args: Any, kwargs: Any) -> None:
-        found.append((args[0] if args else kwargs["hidden_states"]).clone())
+        collected.append((args[0] if args else kwargs["hidden_states"]).clone())
 
     def after(module: Any, args: Any, output: Any) -> None:
-        found.append((output[0] if isinstance(output, tuple) else output).clone())
+        collected.append((output[0] if isinstance(output, tuple) else output).clone())
 
     handles = [layer.register_forward_pre_hook(before, with_kwargs=True) for layer in layers]
     handles.append(layers[-1].register_forward_hook(after))
@@ -80,7 +82,7 @@ def states(model: Any, blocks: str, fed: Sequence[int]) -> list[torch.Tensor]:
     finally:
         for handle in handles:
             handle.remove()
-    return found
+    return collected
 
 
 def _logits(model: Any, fed: Sequence[int], copies: int = 1) -> torch.Tensor:
@@ -91,26 +93,26 @@ def _logits(model: Any, fed: Sequence[int], copies: int = 1) -> torch.Tensor:
 
 
 def depth_logits(model: Any, blocks: str, fed: Sequence[int]) -> np.ndarray:
-    """z_l of one sequence at every depth, [depths, tokens, vocab], float64.
+    """Return z_l of one sequence at every depth, [depths, tokens, vocab], float64.
 
-    The model itself reads them: one more whole pass over L + 1 copies of the sequence, in which the
-    last block returns h_0 .. h_L, so that all that stands between it and the logits is the model's
-    own (method, section 1).
+    The model itself reads them in one more pass over L + 1 copies of the sequence. There the last
+    block returns h_0 .. h_L, so all further steps to the logits are the model's (method,
+    section 1).
 
     Args:
-        model: Any model; a float64 copy is made, so nothing is left over from earlier passes.
+        model: Any model; a float64 copy is used, so earlier passes have no effect.
         blocks: Path of the list of blocks.
         fed: Token ids.
     """
     model = in_double(model)
     last = list(model.get_submodule(blocks))[-1]
-    found = torch.cat(states(model, blocks, fed))
-    with _replaced_output(last, found):
-        return _logits(model, fed, copies=len(found)).numpy()
+    stacked = torch.cat(states(model, blocks, fed))
+    with _replaced_output(last, stacked):
+        return _logits(model, fed, copies=len(stacked)).numpy()
 
 
 def log_softmax(z: np.ndarray) -> np.ndarray:
-    """log p over the last axis."""
+    """Return log p over the last axis."""
     shifted = z - z.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
@@ -118,16 +120,16 @@ def log_softmax(z: np.ndarray) -> np.ndarray:
 def read_candidate(
     model: Any, blocks: str, sequence: Sequence[int], boundary: int
 ) -> tuple[np.ndarray, list[int]]:
-    """The rows that predict a candidate's tokens, [depths, tokens of it, vocab], and those tokens.
+    """Return the logits that predict a candidate's tokens, and these tokens.
 
-    The last token is never fed: nothing is read there.
+    The logits are [depths, tokens of the candidate, vocab]. The last token is never fed.
     """
     z = depth_logits(model, blocks, sequence[:-1])
     return z[:, boundary - 1 :, :], list(sequence[boundary:])
 
 
 def candidate_scores(z: np.ndarray, tokens: Sequence[int]) -> list[float]:
-    """s_l for every depth: the mean log-probability of the tokens (method, section 2)."""
+    """Return s_l for every depth: the mean log-probability of the tokens (method, section 2)."""
     scores = []
     for at_depth in z:
         rows = zip(at_depth, tokens, strict=True)
@@ -139,14 +141,14 @@ def candidate_scores(z: np.ndarray, tokens: Sequence[int]) -> list[float]:
 
 
 def window(theta: Any, L: int) -> list[int]:
-    """The depths l_minus <= l < l_plus."""
+    """Return the depths l_minus <= l < l_plus."""
     l_minus = math.floor(theta.rho_minus * L + 1e-6)
     l_plus = L - 1 if theta.rho_plus is None else math.floor(theta.rho_plus * L + 1e-6)
     return [depth for depth in range(L + 1) if l_minus <= depth < l_plus]
 
 
 def effective_dimension(S_mid: np.ndarray) -> float:
-    """(sum of eigenvalues)^2 / sum of their squares, of the centred window's Gram matrix."""
+    """Return (sum of eigenvalues)^2 / sum of squares, of the centred window's Gram matrix."""
     X = S_mid - np.mean(S_mid, axis=0)
     if len(X) <= 2 or not X.any():
         return 1.0
@@ -155,19 +157,19 @@ def effective_dimension(S_mid: np.ndarray) -> float:
 
 
 def margin(v: Sequence[float]) -> float:
-    """Largest minus second largest."""
+    """Return the largest minus the second largest value."""
     ordered = sorted(v, reverse=True)
     return float(ordered[0] - ordered[1])
 
 
 def entropy(v: np.ndarray) -> float:
-    """Entropy of softmax(v) in nats, 0 log 0 = 0."""
+    """Return the entropy of softmax(v) in nats, with 0 log 0 = 0."""
     pairs = [(math.exp(log_pi), log_pi) for log_pi in log_softmax(v)]
     return -sum(pi * log_pi for pi, log_pi in pairs if pi > 0)
 
 
 def first_argmax(v: Sequence[float]) -> int:
-    """The lowest place of the largest value."""
+    """Return the lowest position of the largest value."""
     return max(range(len(v)), key=lambda i: v[i])
 
 
@@ -175,22 +177,22 @@ def first_argmax(v: Sequence[float]) -> int:
 
 
 def depths_of(fractions: Sequence[float], L: int) -> list[int]:
-    """The set of min(L, ceil(f L)), ascending."""
+    """Return the set of min(L, ceil(f L)), ascending."""
     return sorted({min(L, math.ceil(f * L - 1e-6)) for f in fractions})
 
 
 def cutoff(scorer: Any, V: int) -> int:
-    """k = min(V, max(50, ceil(0.005 V)))."""
+    """Return k = min(V, max(50, ceil(0.005 V)))."""
     return min(V, max(scorer.k_min, math.ceil(scorer.k_fraction * V - 1e-9)))
 
 
 def top_tokens(z: np.ndarray, k: int) -> set[int]:
-    """The k largest entries; at the k-th place the lowest token id goes first."""
+    """Return the k largest entries; ties at the k-th go to the lowest token id."""
     return set(sorted(range(len(z)), key=lambda v: (-z[v], v))[:k])
 
 
 def quorum_gap(z: np.ndarray, scorer: Any) -> float:
-    """Least distance of the k-th logit from the next, over anchors and rows."""
+    """Return the minimum distance of the k-th logit from the next, over anchors and rows."""
     L, V = len(z) - 1, z.shape[-1]
     k = cutoff(scorer, V)
     if k == V:
@@ -200,7 +202,7 @@ def quorum_gap(z: np.ndarray, scorer: Any) -> float:
 
 
 def features(p: Sequence[float]) -> tuple[float, float, float]:
-    """slope, jump and curv of one token's log-probabilities along G."""
+    """Return slope, jump and curv of one token's log-probabilities along G."""
     size = len(p)
     slope = jump = curv = 0.0
     if size >= 2:
@@ -216,19 +218,19 @@ def features(p: Sequence[float]) -> tuple[float, float, float]:
 
 
 def evidence(p: Sequence[float], weights: Sequence[float]) -> float:
-    """h: the weighted positive parts of the three features."""
+    """Return h: the weighted positive parts of the three features."""
     return sum(a * max(f, 0.0) for a, f in zip(weights, features(p), strict=True))
 
 
 def relative(h: Sequence[float], omega: set[int]) -> list[float]:
-    """Min-max of h over Omega, or over V where Omega is empty; given for every token, unclipped."""
+    """Return h of every token scaled by min and max over Omega (over V if empty), unclipped."""
     over = [h[v] for v in omega] if omega else list(h)
     low, high = min(over), max(over)
     return [0.0 if high == low else (value - low) / (high - low) for value in h]
 
 
 def mixing_weight(h: float, inside: bool, scorer: Any) -> float:
-    """alpha of one token, under both switches of the scorer."""
+    """Return alpha of one token, under both switches of the scorer."""
     if not inside and scorer.outside == "final":
         return 0.0
     if not inside:
@@ -239,7 +241,7 @@ def mixing_weight(h: float, inside: bool, scorer: Any) -> float:
 
 
 def mixed_logits(z: np.ndarray, scorer: Any) -> np.ndarray:
-    """z_T of one position from its logits at every depth, [depths, vocab] -> [vocab]."""
+    """Return z_T of one position from its logits at every depth, [depths, vocab] -> [vocab]."""
     L, V = len(z) - 1, z.shape[1]
     A, G = depths_of(scorer.anchors, L), depths_of(scorer.features, L)
     k = cutoff(scorer, V)
@@ -259,7 +261,7 @@ def mixed_logits(z: np.ndarray, scorer: Any) -> np.ndarray:
 
 
 def trajectory_score(z: np.ndarray, tokens: Sequence[int], scorer: Any) -> float:
-    """t of one candidate: mean log-softmax(z_T) at its own tokens."""
+    """Return t of one candidate: mean log-softmax(z_T) at its tokens."""
     mixed = [log_softmax(mixed_logits(z[:, place], scorer)) for place in range(len(tokens))]
     return float(sum(row[v] for row, v in zip(mixed, tokens, strict=True)) / len(tokens))
 
@@ -268,19 +270,19 @@ def trajectory_score(z: np.ndarray, tokens: Sequence[int], scorer: Any) -> float
 
 
 def rcv(rows: np.ndarray) -> float:
-    """Population standard deviation over mean of the row norms."""
+    """Return the population standard deviation over the mean of the row norms."""
     norms = [math.sqrt(sum(float(x) ** 2 for x in row)) for row in rows]
     return pstdev(norms) / fmean(norms)
 
 
 def invariant(weights: dict[str, np.ndarray], L: int, theta: Any, *, offset: float = 0.0) -> float:
-    """I(M) from Llama-style tensors by name ([out, in], `layers.{i}.self_attn.{k,v,o}_proj`).
+    """Return I(M) of Llama-style tensors ([out, in], `layers.{i}.self_attn.{k,v,o}_proj`).
 
     Args:
         weights: Tensors by name; `norm` is the final norm's weight.
         L: Number of blocks.
         theta: The constants and switches.
-        offset: What the family's norm adds to its stored weight (Gemma: 1).
+        offset: The family's offset of stored norm weights (Gemma: 1).
     """
     e, m = math.floor(theta.rho_e * L + 1e-6), math.floor(theta.rho_m * L + 1e-6)
     if theta.invariant.block == "depth":
@@ -300,12 +302,12 @@ def invariant(weights: dict[str, np.ndarray], L: int, theta: Any, *, offset: flo
 
 @dataclass
 class Answer:
-    """What Algorithm 1 says, every quantity that it compared, and how near each comparison was.
+    """The result of Algorithm 1, with all compared quantities and their distances.
 
     Attributes:
-        slack: Distance of every comparison that was made from its threshold, by name.
-        quorum_gap: Least distance between the k-th and the next logit at any anchor that was read:
-            where it is rounding noise, Omega and so t may be another.
+        slack: Distance from its threshold of every comparison made, by name.
+        quorum_gap: Minimum distance between the k-th and the next logit at any anchor read. If it
+            is rounding noise, Omega and t may differ.
     """
 
     regime: str
@@ -324,12 +326,12 @@ class Answer:
     quorum_gap: float = math.inf
 
     def near(self, band: float = 1e-4) -> bool:
-        """Whether any comparison lies in the rounding band (method, section 9)."""
+        """Return True if any comparison lies in the rounding band (method, section 9)."""
         return any(distance < band for distance in self.slack.values())
 
 
 def decide(S: np.ndarray, t: np.ndarray | None, theta: Any, I_M: float) -> Answer:
-    """Algorithm 1 on a whole trajectory [candidates, L + 1] and t [candidates]."""
+    """Apply Algorithm 1 to a whole trajectory [candidates, L + 1] and t [candidates]."""
     n, L = S.shape[0], S.shape[1] - 1
     base = S[:, L]
     mid = window(theta, L)
@@ -406,7 +408,7 @@ def _early(answer: Answer, theta: Any) -> None:
 def read_item(
     model: Any, blocks: str, sequences: Sequence[Sequence[int]], boundaries: Sequence[int]
 ) -> list[tuple[np.ndarray, list[int]]]:
-    """Logits [depths, tokens, vocab] and tokens of each candidate: all that the model gives."""
+    """Return logits [depths, tokens, vocab] and tokens of each candidate."""
     pairs = zip(sequences, boundaries, strict=True)
     return [read_candidate(model, blocks, *pair) for pair in pairs]
 
@@ -417,7 +419,7 @@ def read_item(
 def tokenise(
     tokenizer: Any, prompt: str, candidate: str, separator: str = " ", join: str = "text"
 ) -> tuple[list[int], int]:
-    """Ids of prompt + separator + candidate, and how many of them are the prompt's."""
+    """Return the ids of prompt + separator + candidate, and the number of the prompt's ids."""
     if prompt and prompt[-1].isspace():
         stripped = prompt.rstrip()
         continuation = prompt[len(stripped) :] + candidate

@@ -1,4 +1,4 @@
-"""Small sentence encoders in folders of sentence-transformers' form, with random weights."""
+"""Small sentence encoders with random weights, as folders of sentence-transformers."""
 
 import json
 import string
@@ -26,7 +26,7 @@ def write_encoder(
     more: dict[str, Any] | None = None,
     seed: int = 0,
 ) -> Path:
-    """Write an encoder that reads letters; without `modules` its folder says nothing of itself."""
+    """Write an encoder that reads letters; without `modules` its folder has no modules.json."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     signs = [*string.ascii_lowercase, ":", "[", "]"]
     pieces = [*special, *signs, *(f"##{sign}" for sign in signs)]

@@ -1,8 +1,8 @@
-"""Synthetic records of a cell: a seeded random process of trajectories, decided by the rule itself.
+"""Synthetic records of a cell: seeded random trajectories, decided by the rule itself.
 
 Truth rises at middle depths and is partly lost at the last one, scores are compressed at the end,
-and one candidate in four is confident: every operator and every gate is met, on both sides. One
-question and one candidate of each cell carry text that must be escaped wherever it is shown.
+and one candidate in four is confident. So every operator and both sides of every gate occur. One
+question and one candidate of each cell contain text that must be escaped.
 """
 
 import json
@@ -34,7 +34,7 @@ WORDS = (
 
 @dataclass(frozen=True)
 class Shape:
-    """What an item of a benchmark looks like: how many candidates, and its metric."""
+    """The form of a benchmark's item: its number of candidates, and its metric."""
 
     name: str
     candidates: int
@@ -54,12 +54,12 @@ def synthetic_cell(
     blind: Blind = "base",
     theta: Theta | None = None,
 ) -> pd.DataFrame:
-    """Records of `items` items; of `truthfulqa` half are `k/mc1` and half `k/mc2`.
+    """Return records of `items` items; of `truthfulqa` half are `k/mc1` and half `k/mc2`.
 
     Args:
         invariant: I(M): above 1 the scalar arm mixes, otherwise it falls back to depth 0.
-        failed: How many of the first items failed (`error` set, nothing else known).
-        blind: As `lastword eval --blind`; read whole it is the wording without the truth's rise.
+        failed: Number of first items that failed (with only `error` set).
+        blind: As in `lastword eval --blind`; with "all" it lacks the rise of the truth.
     """
     rng = np.random.default_rng([seed, *model.encode(), *benchmark.encode()])
     theta = theta or Theta()
@@ -72,7 +72,7 @@ def synthetic_cell(
         if row["error"] is None:
             row |= _decide(row, invariant, theta)
             row |= _score(row)
-    # As `load_records` gives them.
+    # The same form as `load_records` returns.
     info = {"model": model, "template": {"name": "synthetic"}}
     return to_frame(to_table(rows), info)
 
@@ -80,7 +80,7 @@ def synthetic_cell(
 def synthetic_grid(
     models: int = 3, items: int = 60, seed: int = 0, depth: int = 12, **options: Any
 ) -> pd.DataFrame:
-    """Records of `models` models, mixing and falling back in turn, over three benchmarks."""
+    """Return records on three benchmarks of `models` models that alternately mix and fall back."""
     cells = [
         synthetic_cell(
             f"org/model-{chr(ord('a') + m)}",
@@ -99,13 +99,13 @@ def synthetic_grid(
 
 @dataclass(frozen=True, eq=False)
 class FrameSource:
-    """Records in memory as the source of a cell, from which tests may drop or change columns."""
+    """Records in memory as the source of a cell; tests may drop or change columns."""
 
     records: pd.DataFrame
     info: dict[str, Any]
 
     def slices(self, names: Sequence[str]) -> Iterator[tuple[Places, pd.DataFrame]]:
-        """Yield the columns that there are, a thousand records at a time."""
+        """Yield the existing columns, a thousand records at a time."""
         frame = self.records[[name for name in names if name in self.records.columns]]
         for start in range(0, len(frame), 1000):
             part = frame.iloc[start : start + 1000]
@@ -117,12 +117,12 @@ class FrameSource:
 
 
 def cell_of(records: pd.DataFrame, model: str = "m", benchmark: str = "b") -> Cell:
-    """The cell of records in memory."""
+    """Return the cell of records in memory."""
     return Cell(model, benchmark, records, FrameSource(records, {}))
 
 
 def cells(records: pd.DataFrame) -> list[Cell]:
-    """One cell per model and benchmark of records in memory, in the order of their first ones."""
+    """Return one cell per model and benchmark, in the order of first records."""
     groups = records.groupby(["model", "benchmark"], sort=False)
     return [
         cell_of(part.reset_index(drop=True), str(model), str(benchmark))
@@ -131,7 +131,7 @@ def cells(records: pd.DataFrame) -> list[Cell]:
 
 
 def write_cells(records: pd.DataFrame, out: Path, theta: Theta | None = None) -> None:
-    """The records as `lastword eval` leaves them: a folder a cell."""
+    """Write the records as `lastword eval` does, one folder per cell."""
     for (model, benchmark), cell in records.groupby(["model", "benchmark"], sort=False):
         rows = [_as_written(row) for row in cell.to_dict("records")]
         groups: dict[int, list[dict[str, Any]]] = {}
@@ -143,7 +143,7 @@ def write_cells(records: pd.DataFrame, out: Path, theta: Theta | None = None) ->
             "benchmark": benchmark,
             "template": {"name": "synthetic", "version": "1", "sha256": "0" * 64},
             "invariant": float(cell["invariant"].dropna().iloc[0]),
-            "depth": next((len(own[0]) - 1 for own in cell["trajectory"].dropna()), 12),
+            "depth": next((len(S[0]) - 1 for S in cell["trajectory"].dropna()), 12),
             "items": len(cell),
             "dataset": {
                 "fingerprint": f"of {benchmark}",
@@ -156,8 +156,8 @@ def write_cells(records: pd.DataFrame, out: Path, theta: Theta | None = None) ->
             "plan": plan_lines([row["place"] for row in g] for g in groups.values()),
         }
         with Run(cell_folder(out, str(model), str(benchmark)), info) as run:
-            for group, own in groups.items():
-                run.keep(group, serialise(own))
+            for group, members in groups.items():
+                run.keep(group, serialise(members))
 
 
 def _shapes(benchmark: str, items: int, rng: np.random.Generator) -> list[Shape]:
@@ -226,7 +226,7 @@ def _read(
 
 
 def _read_blind(S: np.ndarray, slope: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
-    """The wording without the rise of the truth; at depth 0 both readings are one."""
+    """Return a reading without the rise of the truth; at depth 0 both readings are equal."""
     B = np.minimum(slope + np.cumsum(rng.normal(0, 0.35, S.shape), axis=1), -0.01)
     B[:, 0] = S[:, 0]
     t = B[:, -1] + rng.normal(0.2, 0.5, len(B))
@@ -240,13 +240,13 @@ def _read_blind(S: np.ndarray, slope: np.ndarray, rng: np.random.Generator) -> d
 def _decide(row: dict[str, Any], invariant: float, theta: Theta) -> dict[str, Any]:
     S, t = np.array(row["trajectory"]), np.array(row["t_scores"])
     b = S[:, -1]
-    verdict = router.next_step(geometry.Trajectory(S, t), invariant, theta)
-    assert isinstance(verdict, router.Ruling)
-    correction = verdict.correction
+    ruling = router.next_step(geometry.Trajectory(S, t), invariant, theta)
+    assert isinstance(ruling, router.Ruling)
+    correction = ruling.correction
     return {
-        "d_eff": verdict.d_eff,
+        "d_eff": ruling.d_eff,
         "invariant": invariant,
-        "regime": verdict.regime,
+        "regime": ruling.regime,
         "operator": correction.operator,
         "decisive_layer": correction.decisive_layer,
         "lambda": correction.mixing,

@@ -1,4 +1,4 @@
-"""What a run records of a conversation, and what `--show-prompt` shows of it."""
+"""The conversation in a run's record, and in the output of `--show-prompt`."""
 
 import json
 from pathlib import Path
@@ -28,11 +28,11 @@ PLAIN = "{% for m in messages %}{{ m.content }} {% endfor %}"
 @pytest.mark.parametrize(
     ("template", "thinking"), [(SWITCH, "off"), (NO_SWITCH, "open"), (PLAIN, None)]
 )
-def test_whether_the_answer_begins_inside_a_thought_is_recorded(template, thinking):
-    said = describe_chat(talker(template), Chat("Be brief."))
-    assert (said["thinking"], said["system"]) == (thinking, "Be brief.")
+def test_the_record_states_if_the_answer_begins_inside_a_thought(template, thinking):
+    chat = describe_chat(talker(template), Chat("Be brief."))
+    assert (chat["thinking"], chat["system"]) == (thinking, "Be brief.")
     other = describe_chat(talker(template + "w3"), Chat("Be brief."))
-    assert other["template"] != said["template"]
+    assert other["template"] != chat["template"]
 
 
 def test_a_tracer_describes_its_conversation():
@@ -42,8 +42,8 @@ def test_a_tracer_describes_its_conversation():
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> tuple[object, ...]:
-    """A benchmark of two conversations, and a model whose tokenizer has a template."""
+def eval_command(tmp_path: Path) -> tuple[object, ...]:
+    """Return an `eval` command on two conversations, with a model that has a chat template."""
     build("llama").save_pretrained(tmp_path / "model")
     talker(SWITCH).save_pretrained(tmp_path / "model")
     answers = {"candidates": ["w7", "w9 w5"], "truthful": [True, False]}
@@ -53,8 +53,8 @@ def asked(tmp_path: Path) -> tuple[object, ...]:
     return ("eval", "--model", tmp_path / "model", "--benchmark", f"jsonl:{tmp_path}/talks.jsonl")
 
 
-def test_a_file_of_conversations_is_a_benchmark(run, asked, tmp_path):
-    code, out, err = run(*asked, "--out", tmp_path / "runs", "--json")
+def test_a_file_of_conversations_is_a_benchmark(run, eval_command, tmp_path):
+    code, out, err = run(*eval_command, "--out", tmp_path / "runs", "--json")
     assert code == 0, err
     records = lastword.load_records(tmp_path / "runs")
     tracer = Tracer(build("llama"), talker(SWITCH))
@@ -65,10 +65,10 @@ def test_a_file_of_conversations_is_a_benchmark(run, asked, tmp_path):
         assert scores == pytest.approx(expected, abs=1e-5)
     written = json.loads(next((tmp_path / "runs").rglob("run.json")).read_text())
     assert written["chat"] == describe_chat(tracer.tokenizer, Chat())
-    shown = run(*asked, "--show-prompt")[1]
+    shown = run(*eval_command, "--show-prompt")[1]
     assert "user w4 w9 assistant w5 user w6 assistant" in shown and "chat template" in shown
     (tmp_path / "qa.jinja").write_text("Question: {{ prompt }}")
-    code, _, err = run(*asked, "--template", tmp_path / "qa.jinja")
+    code, _, err = run(*eval_command, "--template", tmp_path / "qa.jinja")
     assert code == 1 and "user/qa goes with prompts of text" in err
 
 
@@ -77,8 +77,8 @@ def test_a_row_has_a_prompt_or_messages():
         Item.from_dict({"prompt": "p", "messages": TALK, "candidates": ["a"]})
 
 
-def test_show_prompt_shows_system_message_template_and_thinking(run, asked, tmp_path):
-    command = (*asked[:-1], f"jsonl:{tmp_path}/items.jsonl")
+def test_show_prompt_includes_system_message_template_and_thinking(run, eval_command, tmp_path):
+    command = (*eval_command[:-1], f"jsonl:{tmp_path}/items.jsonl")
     code, out, _ = run(*command, "--chat-template", "--system", "w3 w3", "--show-prompt")
     assert code == 0 and "thinking off; system message: w3 w3" in out
     assert "--- prompt\nsystem w3 w3 user w4 w9 assistant <think></think> \n" in out

@@ -1,4 +1,4 @@
-"""The slow reference against numbers worked out by hand, then the fast road against it."""
+"""The slow reference against hand-computed numbers, then the package against the reference."""
 
 import math
 from dataclasses import replace
@@ -23,23 +23,23 @@ from lastword.text.tokens import encode
 # --- the reference itself, by hand ---
 
 
-def test_effective_dimension_of_a_known_three_by_three():
+def test_effective_dimension_of_a_three_by_three_window():
     # Centred columns (1,0,-1) and (1,-2,1) are orthogonal: eigenvalues 2 and 6, (2+6)^2 / (4+36).
     S_mid = np.array([[1.0, 1, 5], [0, -2, 5], [-1, 1, 5]])
     assert reference.effective_dimension(S_mid) == pytest.approx(1.6, rel=1e-12)
 
 
-# Two anchors, two features, one token in each top: Omega, evidence and z_T fit on a line.
+# Two anchors, two features, one token in each top: Omega, evidence and z_T can be listed by hand.
 OUTSIDE = ("clip", "floor", "final")
 SMALL = {"anchors": (0.5, 1.0), "features": (0.5, 1.0), "k_min": 1, "quorum": 0.5}
 EARLY, LATE = np.array([0.1, 0.6, 0.3]), np.array([0.2, 0.2, 0.6])
-W = 1 / (1 + math.exp(0.5))  # weight of depth 1 of 2 beside exp(1)
+W = 1 / (1 + math.exp(0.5))  # weight of depth 1 of 2, next to exp(1)
 LOW = 0.5 + 0.5 / (1 + math.exp(2.5))  # alpha at h~ = 0
 HIGH = 0.5 + 0.5 / (1 + math.exp(-2.5))  # alpha at h~ = 1
 
 
 # Omega = {1, 2}: 1 leads at depth 1, 2 at depth 2. h(1) = 0 (it fell), h(0) = h(2) = 0.8 log 2.
-# With a quorum of both anchors nothing leads twice: h~ is over V, and token 1 alone is at 0.
+# With a quorum of both anchors no token leads twice: h~ is over V, and only token 1 is at 0.
 @pytest.mark.parametrize(
     ("values", "alpha"),
     [
@@ -48,18 +48,18 @@ HIGH = 0.5 + 0.5 / (1 + math.exp(-2.5))  # alpha at h~ = 1
         ({"outside": "final"}, (0.0, LOW, HIGH)),
         ({"floor": "final"}, (HIGH - 0.5, LOW - 0.5, HIGH - 0.5)),
         ({"outside": "floor", "floor": "final"}, (LOW - 0.5, LOW - 0.5, HIGH - 0.5)),
-        *(({"outside": own, "quorum": 1.0}, (HIGH, LOW, HIGH)) for own in OUTSIDE),
+        *(({"outside": mode, "quorum": 1.0}, (HIGH, LOW, HIGH)) for mode in OUTSIDE),
     ],
 )
 def test_scorer_on_a_vocabulary_of_three(values, alpha):
     z = np.log(np.stack([[1 / 3] * 3, EARLY, LATE]))
     mixed = LATE * (EARLY / LATE) ** (np.array(alpha) * W)
-    found = reference.mixed_logits(z, ScorerTheta(**SMALL | values))
+    logits = reference.mixed_logits(z, ScorerTheta(**SMALL | values))
     expected = np.log(mixed / mixed.sum())
-    assert reference.log_softmax(found) == pytest.approx(expected, rel=1e-12)
+    assert reference.log_softmax(logits) == pytest.approx(expected, rel=1e-12)
 
 
-def test_features_of_a_known_trace():
+def test_features_of_one_trajectory():
     # p = 0, 1, 3, 2 over x = 0, 1/3, 2/3, 1: slope 2.4, jump 2, curv ((1) + (-3)) / 2 = -1.
     slope, jump, curv = reference.features([0.0, 1.0, 3.0, 2.0])
     assert (slope, jump, curv) == pytest.approx((2.4, 2.0, -1.0))
@@ -68,17 +68,17 @@ def test_features_of_a_known_trace():
     assert reference.features([-3.0, -1.0]) == pytest.approx((2.0, 2.0, 0.0))
 
 
-def test_ties_at_the_last_place_of_the_top_go_to_the_lowest_token():
+def test_ties_at_the_k_th_place_go_to_the_lowest_token():
     assert reference.top_tokens(np.array([1.0, 2.0, 1.0, 1.0]), 2) == {1, 0}
 
 
 def table(*columns: list[float]) -> np.ndarray:
-    """A trajectory from its depths."""
+    """Return a trajectory from its columns."""
     return np.array(columns).T
 
 
 def test_a_sharp_middle_overrides_an_undecided_end():
-    # L = 6, window 3..4. Depth 4 is sure of candidate 2, the end is nearly flat and says 0.
+    # L = 6, window 3..4. Depth 4 is certain of candidate 2; the end is nearly flat with 0 first.
     flat, sharp, end = [-2.0] * 3, [-9.0, -8.0, -1.0], [-1.0, -1.01, -1.02]
     S = table(flat, flat, flat, [-3.0, -2.0, -2.5], sharp, flat, end)
     answer = reference.decide(S, None, Theta(), 5.0)
@@ -91,9 +91,9 @@ def test_a_sharp_middle_overrides_an_undecided_end():
 
 
 @pytest.mark.parametrize(("top", "operator", "index"), [(-1.5, "early", 1), (-1.0, "base", 0)])
-def test_the_earliest_state_answers_where_the_end_is_unsure(top, operator, index):
+def test_the_earliest_state_answers_if_the_end_is_unsure(top, operator, index):
     S = table([-7.0, -6.0], [-5.0, -5.0], [-5.0, -5.0], [top, -3.0])
-    answer = reference.decide(S, None, Theta(), 1.0)  # I(M) = tau_I is not above it
+    answer = reference.decide(S, None, Theta(), 1.0)  # I(M) = tau_I is not above tau_I
     assert (answer.operator, answer.index) == (operator, index)
 
 
@@ -103,7 +103,7 @@ def test_depths_are_the_inputs_of_blocks_and_the_last_is_not_normed_twice():
     with torch.no_grad():
         hidden = model(input_ids=torch.tensor([fed]), output_hidden_states=True).hidden_states
         lens = [model.lm_head(model.model.norm(h))[0].numpy() for h in hidden[:-1]]
-        last = model.lm_head(hidden[-1])[0].numpy()  # transformers has normed it already
+        last = model.lm_head(hidden[-1])[0].numpy()  # transformers has already normed it
     z = reference.depth_logits(model, FAMILIES["llama"].blocks, fed)
     assert np.abs(z - np.stack([*lens, last])).max() < 1e-4
     again = model.lm_head(model.model.norm(hidden[-1]))[0].detach().numpy()
@@ -117,17 +117,17 @@ def test_text_to_tokens_of_the_double(join):
     assert reference.tokenise(tokenizer(), "", "w7 w8", join=join) == ([1, 7, 8], 1)
 
 
-# --- the fast road against the reference ---
+# --- the package against the reference ---
 
 COMPARED = "llama mistral-sliding qwen3 gemma2 gpt_oss opt-projected bloom cohere".split()
 BAND = 1e-4  # method, section 9, fp32
-# Gates of the default Theta seldom all hold on random models; these often do.
+# On random models, gates of the default Theta seldom all hold; these often do.
 OPEN = {"tau_logr": -2.0, "tau_H": 0.1, "gamma": -5.0}
 
 
 @cache
 def readings(name: str) -> list[tuple[Item, list[tuple[np.ndarray, list[int]]]]]:
-    """Items, and everything that the model gives for them, one whole pass a candidate."""
+    """Return items and the model's logits for them, from one pass per candidate."""
     sizes = ((1, 1), (2, 2), (2, 2), (3, 3), (3, 3), (4, 4), (5, 5))
     items = [random_items(40 + i, 1, candidates=size)[0] for i, size in enumerate(sizes)]
     encoded: Any = encode(items, tokenizer(), theta=Theta(), context=None)
@@ -144,7 +144,7 @@ def readings(name: str) -> list[tuple[Item, list[tuple[np.ndarray, list[int]]]]]
 
 @cache
 def scored(name: str, scorer: ScorerTheta) -> list[tuple[np.ndarray, np.ndarray, float]]:
-    """S and t of each item, and how near rounding comes to changing an Omega."""
+    """Return S and t of each item, and the minimum distance of rounding from another Omega."""
     return [
         (
             np.array([reference.candidate_scores(z, tokens) for z, tokens in read]),
@@ -167,7 +167,7 @@ def compared(name: str, theta: Theta, invariant: float) -> list[tuple[Decision, 
 
 
 def settled(answer: reference.Answer) -> bool:
-    """Whether rounding leaves the scorer's Omega as it is."""
+    """Return True if rounding cannot change the scorer's Omega."""
     return answer.quorum_gap > 2e-5
 
 
@@ -175,7 +175,7 @@ FIELDS = ("regime", "operator", "index", "base_index", "tied", "mixing", "decisi
 
 
 def assert_agree(pairs: list[tuple[Decision, reference.Answer]]) -> None:
-    """Equal numbers everywhere, equal decisions outside the band; few may fall inside."""
+    """Require equal numbers, and equal decisions outside the rounding band; few may be inside."""
     inside = 0
     for decision, answer in pairs:
         assert decision.trajectory == pytest.approx(answer.trajectory, abs=1e-4)
@@ -196,12 +196,12 @@ def assert_agree(pairs: list[tuple[Decision, reference.Answer]]) -> None:
 
 @pytest.mark.parametrize("invariant", [0.5, 2.0])
 @pytest.mark.parametrize("name", COMPARED)
-def test_every_decision_is_the_references(name, invariant):
+def test_all_decisions_agree_with_the_reference(name, invariant):
     assert_agree(compared(name, Theta(), invariant))
     assert_agree(compared(name, Theta(**OPEN), invariant))
 
 
-def test_the_comparison_meets_every_operator_and_both_sides_of_every_gate():
+def test_the_comparison_covers_all_operators_and_both_sides_of_all_gates():
     answers = [
         answer
         for name in COMPARED
@@ -212,13 +212,13 @@ def test_the_comparison_meets_every_operator_and_both_sides_of_every_gate():
     ]
     assert {a.operator for a in answers} == {"base", "decisive", "mix", "early"}
     assert {np.sign(a.mixing) for a in answers if a.mixing is not None} == {-1, 0, 1}
-    seen = {(name, holds) for a in answers for name, (_, holds) in a.gates.items()}
+    outcomes = {(name, holds) for a in answers for name, (_, holds) in a.gates.items()}
     names = ("changes", "log_margin_ratio", "entropy", "sharper", "shift", "confidence")
-    assert seen == {(name, holds) for name in names for holds in (True, False)}
+    assert outcomes == {(name, holds) for name in names for holds in (True, False)}
 
 
 VARIANTS = [
-    *({"scorer": {"outside": own, "k_min": 12}} for own in OUTSIDE),
+    *({"scorer": {"outside": mode, "k_min": 12}} for mode in OUTSIDE),
     {"scorer": {"outside": "floor", "floor": "final"}},
     {"scorer": {"outside": "clip", "floor": "final", "k_min": 3}},
     {"scorer": {"outside": "final", "floor": "final", "k_min": 3}},  # Omega is often empty
@@ -235,46 +235,46 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("values", VARIANTS, ids=str)
-def test_every_switch_and_constant_is_the_references(values):
+def test_all_switches_and_constants_agree_with_the_reference(values):
     assert_agree(compared("llama", Theta.from_dict(values), 2.0))
 
 
-def test_one_pass_gives_t_by_each_of_the_six_readings_as_the_reference_has_it():
+def test_one_pass_gives_t_of_all_six_readings():
     theta = Theta.from_dict({"scorer": {"k_min": 12}})
     tracer = Tracer(build("llama"), tokenizer(), theta=theta, invariant=2.0)
     encoded = tracer.encode([item for item, _ in readings("llama")])
-    found = list(tracer.correct_encoded(encoded, Scope("all", readings=True)))
+    decisions = list(tracer.correct_encoded(encoded, Scope("all", readings=True)))
     assert not next(tracer.correct_encoded(encoded, Scope("all"))).t_readings
     pairs = [(outside, floor) for outside in OUTSIDE for floor in ("anchor", "final")]
-    assert list(found[0].t_readings) == [f"{outside}-{floor}" for outside, floor in pairs]
-    for decision in found:
+    assert list(decisions[0].t_readings) == [f"{outside}-{floor}" for outside, floor in pairs]
+    for decision in decisions:
         S = decision.trajectory
-        for own in ((2.0,), (2.0, 0.5, math.nan), (0.5,)):
-            chosen = answers_by_reading(S, decision.t_readings, own, theta)
-            expected = {"early": None} if 0.5 in own else {}
-            expected |= dict(decision.t_readings) if 2.0 in own else {}
+        for invariants in ((2.0,), (2.0, 0.5, math.nan), (0.5,)):
+            chosen = answers_by_reading(S, decision.t_readings, invariants, theta)
+            expected = {"early": None} if 0.5 in invariants else {}
+            expected |= dict(decision.t_readings) if 2.0 in invariants else {}
             assert chosen == {
                 name: reference.decide(S, t, theta, 0.5 if t is None else 2.0).index
                 for name, t in expected.items()
             }
     for outside, floor in pairs:
         scorer = replace(theta.scorer, outside=outside, floor=floor)
-        for decision, (_, t, gap) in zip(found, scored("llama", scorer), strict=True):
+        for decision, (_, t, gap) in zip(decisions, scored("llama", scorer), strict=True):
             if gap > 2e-5:
                 assert decision.t_readings[scorer.reading] == pytest.approx(t, abs=1e-4)
 
 
 @pytest.mark.parametrize("values", VARIANTS[:9], ids=str)
-def test_t_waits_for_no_device_and_is_the_same_there(values, monkeypatch):
+def test_t_does_not_wait_for_the_device_and_is_the_same_there(values, monkeypatch):
     scorer = Scorer(Theta.from_dict(values), DEPTH, VOCAB)
     draw = torch.Generator().manual_seed(0)
-    # Depths that resemble one another, so that tokens recur; in steps of a quarter, so that many
-    # tie at the last place of the top.
+    # Similar depths, so that tokens recur, in steps of a quarter, so that many tie at the k-th
+    # place.
     common = torch.randn(40, VOCAB, generator=draw)
     common[20:] = 0
     noise = {depth: torch.randn(40, VOCAB, generator=draw) for depth in scorer.depths}
     steps = {d: ((common * 2 + z) * 4).round() / 4 for d, z in noise.items()}
-    sizes = scorer.recurring(steps).sum(dim=-1)  # of Omega
+    sizes = scorer.recurring(steps).sum(dim=-1)  # sizes of Omega
     assert sizes.max() > 1 and (scorer.k > 3 or sizes.min() == 0 or sizes.max() == scorer.k)
     row, token = torch.arange(40), torch.randint(VOCAB, (40,), generator=draw)
 
@@ -284,26 +284,26 @@ def test_t_waits_for_no_device_and_is_the_same_there(values, monkeypatch):
         return Tile(logits, log_z, {}, row.to(device), token.to(device))
 
     expected = scorer.log_probs(tile("cpu"))
-    assert scorer.log_probs(tile("meta")).is_meta  # raises where a value is asked for
+    assert scorer.log_probs(tile("meta")).is_meta  # raises if a value is read
     monkeypatch.setattr("lastword.rule.scorer.answers_at_once", lambda _: False)
     assert scorer.log_probs(tile("cpu")).numpy() == pytest.approx(expected.numpy(), abs=1e-5)
 
 
 def test_switches_of_the_scorer_change_t():
-    # Else the variants above would prove nothing.
-    found = [
+    # Otherwise the variants above would test nothing.
+    scores = [
         np.concatenate([d.t_scores for d, _ in compared("llama", Theta.from_dict(v), 2.0)])
         for v in VARIANTS[:9]
     ]
-    for i, one in enumerate(found):
-        assert all(np.abs(one - other).max() > 1e-3 for other in found[:i])
+    for i, one in enumerate(scores):
+        assert all(np.abs(one - other).max() > 1e-3 for other in scores[:i])
 
 
 @pytest.mark.parametrize("block", ["zero", "depth"])
 @pytest.mark.parametrize("rows", ["stored", "input"])
 @pytest.mark.parametrize("norm", ["stored", "effective"])
 @pytest.mark.parametrize("name", ["llama", "gemma2"])
-def test_the_invariant_is_the_references(name, norm, rows, block):
+def test_the_invariant_agrees_with_the_reference(name, norm, rows, block):
     values = {"invariant": {"norm": norm, "output_rows": rows, "block": block}}
     theta, model = Theta.from_dict(values), build(name)
     tensors = {

@@ -1,4 +1,4 @@
-"""Many items one after another, and from several threads: order, backpressure, company."""
+"""Streams of items, and several threads: order, lookahead, and independence."""
 
 import itertools
 import threading
@@ -20,58 +20,60 @@ def tracer() -> Tracer:
 
 
 class Counted:
-    """Hands out items and knows how many were taken."""
+    """Yield items and count them."""
 
     def __init__(self, items: Iterator[Item]) -> None:
-        self.items, self.taken = items, 0
+        self.items, self.count = items, 0
 
     def __iter__(self) -> Iterator[Item]:
         for item in self.items:
-            self.taken += 1
+            self.count += 1
             yield item
 
 
-def told(decision: Decision) -> tuple[int, str, list[float]]:
+def summary(decision: Decision) -> tuple[int, str, list[float]]:
     return decision.index, decision.operator, [round(float(s), 4) for s in decision.scores]
 
 
-def test_a_generator_is_read_no_further_than_it_is_asked_for():
+def test_a_generator_is_read_only_as_far_as_needed():
     items = random_items(71, 12)
     source = Counted(itertools.cycle(items))  # endless
     decisions: Any = tracer().correct_many(source, ahead=4)
-    assert source.taken == 0
-    found = []
+    assert source.count == 0
+    decided = []
     for place in range(10):
-        found.append(next(decisions))
-        assert source.taken == 4 * (place // 4 + 1)
-    known = tracer().correct_many(items)
-    assert [told(d) for d in found] == [told(d) for d, _ in zip(known, range(10), strict=False)]
+        decided.append(next(decisions))
+        assert source.count == 4 * (place // 4 + 1)
+    whole = tracer().correct_many(items)
+    assert [summary(d) for d in decided] == [
+        summary(d) for d, _ in zip(whole, range(10), strict=False)
+    ]
     decisions.close()
-    assert source.taken == 12
+    assert source.count == 12
 
 
-def test_a_sequence_is_checked_at_once_and_a_generator_piece_by_piece():
+def test_a_sequence_is_checked_at_once_but_a_generator_in_pieces():
     bad = Item("w5", ("w6", "w6"))
     with pytest.raises(ItemError, match="item 5: candidates 0 and 1"):
         next(tracer().correct_many([*random_items(72, 5), bad], ahead=2))
     decisions = tracer().correct_many(iter([*random_items(73, 4), bad]), ahead=2)
     assert len([next(decisions) for _ in range(4)]) == 4
-    with pytest.raises(ItemError, match="item 4: candidates 0 and 1"):  # from its start
+    with pytest.raises(ItemError, match="item 4: candidates 0 and 1"):  # counted from the start
         next(decisions)
     assert list(tracer().correct_many(iter(()))) == list(tracer().correct_many([])) == []
 
 
-def test_threads_that_ask_correct_and_stream_at_once_get_what_each_gets_alone():
+def test_threads_that_correct_and_stream_get_the_same_results_as_alone():
     items, demo = random_items(74, 9), Tracer.demo()
     prompt = "Question: Which goods come from Baevwick? Answer:"
     candidates = ["green wool combs", "pale cedar boats", "clay lamps"]
     start = threading.Barrier(6)
 
     def stream() -> object:
-        return [told(d) for d in tracer().correct_many(iter(items), ahead=2)]
+        return [summary(d) for d in tracer().correct_many(iter(items), ahead=2)]
 
     def correct() -> object:
-        return [told(demo.correct(prompt, candidates)) for _ in range(4)]
+        return [summary(demo.correct(prompt, candidates)) for _ in range(4)]
 
     alone = [stream(), correct()]
 
@@ -80,5 +82,5 @@ def test_threads_that_ask_correct_and_stream_at_once_get_what_each_gets_alone():
         return work()
 
     with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(together, (stream, correct) * 3))
-    assert found == alone * 3
+        results = list(pool.map(together, (stream, correct) * 3))
+    assert results == alone * 3

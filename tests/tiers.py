@@ -1,4 +1,4 @@
-"""Matrices that repeat one road: some of their rows run on every change, all of them by night."""
+"""Matrices of tests: some rows run on every change, all of them every night."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,14 +13,14 @@ needs_evidence = pytest.mark.skipif(
 
 
 def by_night(rows: Iterable[Any], always: Iterable[Any]) -> list[Any]:
-    """Rows as parameters of a test, those that do not run always marked as the night's.
+    """Return rows as parameters of a test, most of them marked to run only at night.
 
     Args:
         rows: The matrix; a row is a value or a tuple of them.
         always: The rows that run on every change.
     """
     rows, always = list(rows), list(always)
-    assert always and all(row in rows for row in always), "a row that is none"
+    assert always and all(row in rows for row in always), "not a row of the matrix"
     return [
         pytest.param(
             *(row if isinstance(row, tuple) else (row,)),

@@ -1,4 +1,4 @@
-"""Texts about animals and money, a probe that tells them apart, and tries of tables."""
+"""Texts about animals and money, a probe that separates them, and trials on tables."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ TEXTS, LABELS = [*ANIMALS, *MONEY], ["animal"] * 4 + ["money"] * 4
 def probe_of(
     tracer: Tracer, pooling: Pooling = "mean", question: Choice = QUESTION, **more: Any
 ) -> Probe:
-    """A probe fitted to all texts."""
+    """Return a probe fitted to all texts."""
     states = read_states(tracer, TEXTS, question, TEMPLATE, (pooling,))
     fit = fit_state(states, LABELS, poolings=(pooling,)).probe
     return Probe(question, NAME, subject_of(tracer), fit, len(LABELS), **more)
@@ -43,7 +43,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def run_try(table: Path, *options: str | Path) -> Result:
-    """Run `lastword try` on the organism; it succeeds."""
+    """Run `lastword try` on the organism and require success."""
     command = ["try", str(table), "--model", "lastword/demo-organism", *map(str, options)]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output

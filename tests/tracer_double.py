@@ -1,8 +1,8 @@
-"""A Tracer without a model: words are tokens, trajectories come from a digest of the text.
+"""A Tracer without a model: words are tokens, trajectories come from a hash of the text.
 
-A candidate's scores depend on its prompt and its own text alone, so neither company nor order
-changes a decision; the decisions are those of the rule. Run as a script it is a whole evaluation
-in a process that can be killed: `python tracer_double.py OUT ITEMS PAUSE`, OUT a folder or a URL.
+A candidate's scores depend only on its prompt and its text, so batches and order change no
+decision. The rule decides. As a script it is a whole evaluation in a process that can be killed:
+`python tracer_double.py OUT ITEMS PAUSE`, OUT a folder or a URL.
 """
 
 import hashlib
@@ -108,15 +108,15 @@ class TracerDouble:
 
     def _decide(self, encoded: EncodedItem, mode: str) -> Decision:
         item = encoded.item
-        read = np.array([_scores(item.prompt, c) for c in item.candidates])
-        trajectory = Trajectory(read[:, :-1], read[:, -1])
-        verdict = next_step(trajectory, self.invariant, self.theta)
-        assert isinstance(verdict, Ruling)
+        S = np.array([_scores(item.prompt, c) for c in item.candidates])
+        trajectory = Trajectory(S[:, :-1], S[:, -1])
+        ruling = next_step(trajectory, self.invariant, self.theta)
+        assert isinstance(ruling, Ruling)
         blind = None
         if item.blind_prompt is not None:
             blind = np.array([_scores(item.blind_prompt, c) for c in item.candidates])
         whole = blind if mode == "all" else None
-        return verdict.answer(
+        return ruling.answer(
             Decision,
             item.candidates,
             trajectory,
@@ -128,7 +128,7 @@ class TracerDouble:
         )
 
     def describe(self) -> dict[str, Any]:
-        known = {
+        description = {
             "model": "double/words",
             "dtype": "float64",
             "device": "cpu",
@@ -136,7 +136,7 @@ class TracerDouble:
             "check": {"road": "packed", "packed": float("nan")},
             "theta": self.theta.to_dict(),
         }
-        return known | self.described
+        return description | self.described
 
 
 def _words(text: str) -> tuple[int, ...]:

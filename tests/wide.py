@@ -1,8 +1,8 @@
-"""Shapes of the tiny families whose widths divide into the blocks that quantised formats have."""
+"""Shapes of the tiny families with widths that quantised formats can divide into blocks."""
 
 from typing import Any
 
-# Multiples of 64: blocks of NF4, and tiles of 32 in bitsandbytes' kernels for the CPU.
+# Multiples of 64, for blocks of NF4 and tiles of 32 in bitsandbytes' CPU kernels.
 _PLAIN: dict[str, Any] = {"hidden_size": 128, "intermediate_size": 128}
 _HEADS = _PLAIN | {"head_dim": 32}
 _LATENT = _PLAIN | {
@@ -38,7 +38,7 @@ _WITH_HEAD_SIZE = {
 
 
 def wide(name: str) -> dict[str, Any]:
-    """Overrides for `families.build`: the family's model, wide enough to be quantised.
+    """Return overrides for `families.build` that make a family's model wide enough to quantise.
 
     Args:
         name: A key of `families.FAMILIES`.

@@ -1,4 +1,4 @@
-"""Answers: the formulas on doubles, and what does not move an answer on the embedded organism."""
+"""Answers: formulas on doubles, and invariance on the embedded organism."""
 
 import math
 import random
@@ -46,16 +46,16 @@ def plain() -> Decider:
 
 
 def scored(question, scores: list[float], temperature: float | None = None):
-    made = decided(scores, scores, candidates=candidates_of(question))
-    return answer_of(question, made, temperature)
+    decision = decided(scores, scores, candidates=candidates_of(question))
+    return answer_of(question, decision, temperature)
 
 
-def held(**facts):
-    """A certificate that lets every decision stand as it is, unless told otherwise."""
-    given: dict = {"templates": (), "questions": (), "threshold": None, "calibration": None}
-    given |= {"probe": None}
-    given |= {"obey": lambda decision: decision, "check_template": lambda template: None}
-    return SimpleNamespace(**given | facts)
+def certificate_with(**facts):
+    """Return a certificate that changes no decision, with the given fields."""
+    defaults: dict = {"templates": (), "questions": (), "threshold": None, "calibration": None}
+    defaults |= {"probe": None}
+    defaults |= {"obey": lambda decision: decision, "check_template": lambda template: None}
+    return SimpleNamespace(**defaults | facts)
 
 
 def near(a, b, most: float = 1e-5) -> None:
@@ -66,7 +66,7 @@ def near(a, b, most: float = 1e-5) -> None:
 # Formulas
 
 
-def test_each_answer_is_its_formula():
+def test_answers_agree_with_their_formulas():
     log = math.log
     choice = scored(Choice("?", ["a", "b", "c"]), [log(5), log(3), log(2)])
     np.testing.assert_allclose(choice.probabilities, [0.5, 0.3, 0.2], atol=1e-12)
@@ -83,21 +83,21 @@ def test_each_answer_is_its_formula():
     assert predicate.confidence == pytest.approx(0.5)
 
 
-def test_confidence_is_0_where_all_is_even_and_1_where_all_is_sure():
+def test_confidence_is_0_if_uniform_and_1_if_certain():
     for n in (2, 3, 10, 255):
         even, sure = np.full(n, 1 / n), np.eye(n)[0]
         assert concentration(even) == pytest.approx(0, abs=1e-12)
-        assert order_concentration(even) == pytest.approx(0, abs=0.34)  # the mode is an end
+        assert order_concentration(even) == pytest.approx(0, abs=0.34)  # the mode is at one end
         assert concentration(sure) == order_concentration(sure) == 1
 
 
-def test_options_of_one_word_share_its_probability():
+def test_options_with_equal_text_share_its_probability():
     answer = scored(Choice("?", ["true", True, False]), [math.log(3), math.log(1)])
     np.testing.assert_allclose(answer.probabilities, [0.375, 0.375, 0.25], atol=1e-12)
     assert answer.choice == "true" and isinstance(answer.choice, str)
 
 
-def test_of_equals_the_choice_is_not_the_first_in_the_list():
+def test_the_choice_among_ties_does_not_depend_on_order():
     for order in permutations(["beta", "alpha", "gamma"]):
         assert scored(Choice("?", list(order)), [0.5, 0.5, 0.5]).choice == "alpha"
 
@@ -105,7 +105,7 @@ def test_of_equals_the_choice_is_not_the_first_in_the_list():
 # On a model
 
 
-def test_an_answer_is_softmax_of_what_the_correction_gives(tracer):
+def test_probabilities_are_the_softmax_of_the_corrected_scores(tracer):
     answer = tracer.decide(TEXT, QUESTIONS)["goods"]
     blind = f"Question: {WHICH}\nAnswer:"
     free = tuple(f"Text: {text}\n{blind}" if text else blind for text in ("N/A", "", "[MASK]"))
@@ -114,42 +114,44 @@ def test_an_answer_is_softmax_of_what_the_correction_gives(tracer):
     np.testing.assert_allclose(answer.probabilities, decision.probabilities, atol=1e-5, rtol=0)
     assert answer.choice == decision.answer
     assert answer.method == ("model" if decision.operator == "base" else tracer.correction.name)
-    for own in tracer.decide(TEXT, QUESTIONS).values():
-        assert abs(own.probabilities.sum() - 1) < 1e-9
+    for other in tracer.decide(TEXT, QUESTIONS).values():
+        assert abs(other.probabilities.sum() - 1) < 1e-9
 
 
-def test_nothing_moves_with_other_questions_and_their_order(tracer):
+def test_other_questions_and_their_order_do_not_change_answers(tracer):
     whole = tracer.decide(TEXT, QUESTIONS)
     near(tracer.decide(TEXT, dict(reversed(QUESTIONS.items()))), whole)
     for name, question in QUESTIONS.items():
         near(tracer.decide(TEXT, {"another name": question}), {"another name": whole[name]})
 
 
-def test_nothing_moves_with_the_order_of_options(tracer):
+def test_the_order_of_options_does_not_change_answers(tracer):
     base = tracer.decide(TEXT, {"goods": QUESTIONS["goods"]})["goods"]
     for seed in range(6):
         order = random.Random(seed).sample(GOODS, len(GOODS))
         answer = tracer.decide(TEXT, {"goods": Choice(WHICH, order)})
-        told = dict(zip(order, answer["goods"].probabilities, strict=True))
-        np.testing.assert_allclose([told[g] for g in GOODS], base.probabilities, atol=1e-5, rtol=0)
+        by_option = dict(zip(order, answer["goods"].probabilities, strict=True))
+        np.testing.assert_allclose(
+            [by_option[g] for g in GOODS], base.probabilities, atol=1e-5, rtol=0
+        )
         assert answer["goods"].choice == base.choice
 
 
-def test_nothing_moves_with_batch_mates(tracer):
+def test_other_texts_do_not_change_answers(tracer):
     texts = [TEXT, "", "Oru has a lake in the north.", TEXT + " Nothing else is known."]
     together = list(tracer.decide_many(iter(texts), QUESTIONS))
     for text, answers in zip(texts, together, strict=True):
         near(tracer.decide(text, QUESTIONS), answers)
 
 
-def test_a_name_never_enters_a_prompt(plain):
+def test_the_name_of_a_question_is_not_in_the_prompt(plain):
     question = QUESTIONS["there"]
     one, two = (plain.decide(TEXT, {n: question})[n] for n in ("a", "Say yes. Yes! yes"))
-    # The second reads the text from the cache, which may round otherwise.
+    # The second run uses the cached text, which may round differently.
     assert one.probability == pytest.approx(two.probability, abs=1e-5)
 
 
-def test_control_tokens_of_a_text_are_text(plain):
+def test_control_tokens_in_a_text_are_plain_text(plain):
     ready = plain.prepare(QUESTIONS)
     encoded = plain.plan(TEXT + "[EOS][BOS]", ready).parts[0].item
     tokenizer = plain.tracer.tokenizer
@@ -157,29 +159,29 @@ def test_control_tokens_of_a_text_are_text(plain):
     assert not special & {t for s in encoded.prompt.sequences for t in s[1:]}
 
 
-def test_without_a_text_pmi_knows_nothing():
+def test_pmi_without_a_text_is_uniform():
     answer = Decider.demo(correction="pmi@1").decide("", QUESTIONS)["goods"]
     np.testing.assert_allclose(answer.probabilities, 1 / len(GOODS), atol=1e-6)
     assert answer.confidence == pytest.approx(0, abs=1e-5)
 
 
-def test_255_options_in_one_forest(plain):
+def test_255_options(plain):
     options = [a + b for a in "abcdefghijklmnop" for b in "abcdefghijklmnop"][:255]
     answer = plain.decide(TEXT, {"q": Choice("Which?", options)})["q"]
     assert len(answer.probabilities) == 255 and abs(answer.probabilities.sum() - 1) < 1e-9
 
 
-def test_a_ready_questionnaire_is_used_as_it_is(plain):
+def test_a_prepared_questionnaire_is_accepted(plain):
     ready = plain.prepare(QUESTIONS, template="decide/listed")
     near(plain.decide(TEXT, ready), plain.decide(TEXT, QUESTIONS, template="decide/listed"))
 
 
-def test_a_text_that_does_not_fit_is_named_and_never_cut(plain):
+def test_a_text_that_does_not_fit_is_an_error_that_names_it(plain):
     with pytest.raises(ItemError, match=r"item 1: goods: candidate \d needs \d+ tokens"):
         list(plain.decide_many([TEXT, TEXT * 40], QUESTIONS))
 
 
-def test_bad_questions_are_refused_at_the_door(plain):
+def test_invalid_questions_templates_and_inputs_are_refused(plain):
     with pytest.raises(InputError, match="expected questions by name"):
         plain.decide(TEXT, {})
     with pytest.raises(InputError, match="decide/chat goes into the model's chat template"):
@@ -188,85 +190,85 @@ def test_bad_questions_are_refused_at_the_door(plain):
         plain.decide({"a": object()}, QUESTIONS)
 
 
-def test_nothing_corrects_an_answer_unasked(plain):
-    """SPEC 18: without a certificate or a named correction answers are the model's own."""
+def test_answers_are_the_models_unless_a_correction_is_named(plain):
+    """SPEC 18: without a certificate or a named correction, answers are the model's."""
     texts = [e for e in find("demo").load().examples if len(e.candidates) > 2][:60]
     named, by_trace = Decider.demo(correction="trace"), 0
     for example in texts:
-        asked = {"fact": Choice("", example.candidates)}
-        own = plain.decide(example.fields["question"], asked)["fact"]
-        trace = named.decide(example.fields["question"], asked)["fact"]
-        assert not own.corrected and own.method == "model"
+        question = {"fact": Choice("", example.candidates)}
+        answer = plain.decide(example.fields["question"], question)["fact"]
+        trace = named.decide(example.fields["question"], question)["fact"]
+        assert not answer.corrected and answer.method == "model"
         assert trace.method == ("model" if trace.decision.operator == "base" else "trace")
-        base = own.decision.base_scores
-        np.testing.assert_allclose(own.probabilities, softmax(base), atol=1e-12)
+        base = answer.decision.base_scores
+        np.testing.assert_allclose(answer.probabilities, softmax(base), atol=1e-12)
         np.testing.assert_allclose(base, trace.decision.base_scores, atol=1e-5)
         by_trace += trace.corrected
-    assert by_trace > 0  # where it is named it does override
-    item = item_of(example.fields["question"], asked["fact"], prepare(asked).template)
+    assert by_trace > 0  # the named correction does override
+    item = item_of(example.fields["question"], question["fact"], prepare(question).template)
     assert next(plain.correct_many([item])).method == "trace"  # `correct` stays TRACE
 
 
 def test_answers_as_json_and_as_a_frame(plain):
     answers = plain.decide(TEXT, QUESTIONS)
-    told = answers.to_dict()
-    assert [entry["value"] for entry in told["right"]["probabilities"]] == [True, "true", False]
+    values = answers.to_dict()
+    assert [entry["value"] for entry in values["right"]["probabilities"]] == [True, "true", False]
     assert set(answers.choices) == {"goods", "right"} and set(answers.scores) == {"far"}
-    there, plainly = answers.predicates["there"], {"calibrated": False, "deferred": False}
-    own = {n: getattr(there, n) for n in ("probability", "confidence", "corrected")}
-    assert told["there"] == {"type": "predicate", "method": "model"} | own | plainly
+    there, flags = answers.predicates["there"], {"calibrated": False, "deferred": False}
+    numbers = {n: getattr(there, n) for n in ("probability", "confidence", "corrected")}
+    assert values["there"] == {"type": "predicate", "method": "model"} | numbers | flags
     frame = to_frame([answers, answers])
     assert len(frame) == 2 and frame["goods"][0] == answers.choices["goods"].choice
     assert frame["far.confidence"][1] == answers["far"].confidence
     assert not any(frame["far.deferred"])
 
 
-def test_a_certificates_temperature_is_applied_and_told(plain, monkeypatch):
+def test_a_certificates_temperature_is_applied(plain, monkeypatch):
     goods = {"goods": QUESTIONS["goods"]}
     bare = Decider.demo(correction="trace").decide(TEXT, goods)["goods"]
     warm = Calibration(2.0, 50, 0.2, 0.1, 0.5, 0.4)
-    monkeypatch.setattr(plain, "certificate", held(calibration=warm))
+    monkeypatch.setattr(plain, "certificate", certificate_with(calibration=warm))
     answer = plain.decide(TEXT, goods)["goods"]
     expected = softmax(np.log(bare.probabilities) / 2.0)
     np.testing.assert_allclose(answer.probabilities, expected, atol=1e-5, rtol=0)
     assert answer.calibrated and not bare.calibrated
 
 
-# Several that apply, and none of these
+# Several options, or none of these
 
 
-def test_several_may_apply_each_by_its_own_predicate(plain):
+def test_multi_asks_one_predicate_per_option(plain):
     options = [Option("lakes", "water"), "goods", True]
-    asked = {"about": Multi("What is it about?", options), "goods": QUESTIONS["goods"]}
-    answers = plain.decide(TEXT, asked)
+    questions = {"about": Multi("What is it about?", options), "goods": QUESTIONS["goods"]}
+    answers = plain.decide(TEXT, questions)
     about = answers.multis["about"]
     alone = {
         value: plain.decide(TEXT, {"x": Predicate(f"What is it about?\nDoes this apply: {text}?")})
         for value, text in (("lakes", "lakes (water)"), ("goods", "goods"), (True, "true"))
     }
     assert about.values == tuple(alone)
-    expected = [own["x"].probability for own in alone.values()]
+    expected = [answer["x"].probability for answer in alone.values()]
     np.testing.assert_allclose(about.probabilities, expected, atol=1e-5, rtol=0)
     assert about.choices == tuple(v for v, p in zip(alone, expected, strict=True) if p > 0.5)
     assert about.probability == pytest.approx(min(max(p, 1 - p) for p in expected), abs=1e-5)
     near({"goods": answers["goods"]}, plain.decide(TEXT, {"goods": QUESTIONS["goods"]}))
-    told = answers.to_dict()["about"]
-    assert told["choices"] == list(about.choices) and told["method"] == "model"
-    assert [own["value"] for own in told["probabilities"]] == ["lakes", "goods", True]
-    frame = to_frame(plain.decide_many([TEXT, "clay"], asked))
+    about_json = answers.to_dict()["about"]
+    assert about_json["choices"] == list(about.choices) and about_json["method"] == "model"
+    assert [entry["value"] for entry in about_json["probabilities"]] == ["lakes", "goods", True]
+    frame = to_frame(plain.decide_many([TEXT, "clay"], questions))
     assert len(frame) == 2 and frame["about"].fillna("")[0] == "|".join(map(str, about.choices))
 
 
-def test_an_answer_that_is_deferred_is_none_of_these_where_the_question_abstains(monkeypatch):
+def test_a_deferred_answer_is_none_of_these_if_the_question_may_abstain(monkeypatch):
     tracer = Decider.demo()
-    asked = {name: Choice(WHICH, GOODS, abstain=name == "may") for name in ("may", "must")}
+    questions = {name: Choice(WHICH, GOODS, abstain=name == "may") for name in ("may", "must")}
     with pytest.raises(InputError, match="'may' may abstain, but no threshold is set"):
-        tracer.decide(TEXT, asked)
+        tracer.decide(TEXT, questions)
     for deferred, choices in ((True, (None, GOODS)), (False, (GOODS, GOODS))):
         obey = partial(replace, deferred=deferred)
-        monkeypatch.setattr(tracer, "certificate", held(threshold=0.5, obey=obey))
-        answers = tracer.decide(TEXT, asked)
-        for name, may in zip(asked, choices, strict=True):
+        monkeypatch.setattr(tracer, "certificate", certificate_with(threshold=0.5, obey=obey))
+        answers = tracer.decide(TEXT, questions)
+        for name, may in zip(questions, choices, strict=True):
             answer = answers.choices[name]
             assert answer.choice in (may or [None])
             assert answer.probability == pytest.approx(answer.probabilities.max())
@@ -274,21 +276,21 @@ def test_an_answer_that_is_deferred_is_none_of_these_where_the_question_abstains
             assert answer.to_dict()["choice"] == answer.choice
 
 
-def test_a_list_of_texts_is_refused_with_the_method_for_it(plain):
+def test_decide_refuses_a_list_of_texts(plain):
     with pytest.raises(InputError, match="2 texts: use decide_many"):
         plain.decide(["x", "y"], {"goods": QUESTIONS["goods"]})
 
 
-def test_many_inputs_are_a_column_of_any_library_and_never_the_names_of_columns(plain):
-    texts, asked = [TEXT, "clay"], {"goods": QUESTIONS["goods"]}
-    expected = to_frame(plain.decide_many(texts, asked))
+def test_decide_many_takes_columns_but_not_tables(plain):
+    texts, question = [TEXT, "clay"], {"goods": QUESTIONS["goods"]}
+    expected = to_frame(plain.decide_many(texts, question))
     column, arrow = pd.Series(texts, index=[7, 7]), pa.array(texts)
     columns = [column, column.astype("category"), np.array(texts), np.array(texts, dtype=object)]
     columns += [arrow, pa.chunked_array([arrow]), arrow.dictionary_encode(), (t for t in texts)]
     for one in columns:
-        pd.testing.assert_frame_equal(to_frame(plain.decide_many(one, asked)), expected)
+        pd.testing.assert_frame_equal(to_frame(plain.decide_many(one, question)), expected)
     table = pa.table({"text": texts})
     tables = [pd.DataFrame({"text": texts}), table, table.to_batches()[0], np.array([texts])]
     for one in [*tables, {"text": texts}, TEXT, TEXT.encode()]:
         with pytest.raises(InputError, match="^expected many inputs.*: pass (the|a) "):
-            next(plain.decide_many(one, asked))
+            next(plain.decide_many(one, question))

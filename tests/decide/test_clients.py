@@ -1,4 +1,4 @@
-"""The programs of docs/decisions.md, by the clients as they are, where a probe answers."""
+"""The programs of docs/decisions.md run with their clients and get a probe's answer."""
 
 import re
 import subprocess
@@ -30,20 +30,20 @@ TABLES = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="
 
 @pytest.fixture(scope="module")
 def answers() -> Iterator[tuple[str, str]]:
-    """Where a probe answers, and what: another team than the model's own."""
-    asked, text = {"team": Choice("Which team?", [*TEXTS])}, "My parcel is not here."
+    """Yield a server with a probe, and the probe's answer, which differs from the model's."""
+    question, text = {"team": Choice("Which team?", [*TEXTS])}, "My parcel is not here."
     pairs = [(text, team) for team, texts in TEXTS.items() for text in texts]
     classifier = ProbeClassifier(Tracer.demo(), "Which team?").fit(*zip(*pairs, strict=True))
     bare, probed = Decider.demo(), Decider.demo(probes=[classifier.probe_])
-    other, own = (decider.decide(text, asked).choices["team"].choice for decider in (bare, probed))
-    assert own != other
+    model, probe = (d.decide(text, question).choices["team"].choice for d in (bare, probed))
+    assert probe != model
     with running(probed) as served:
-        yield served.url, str(own)
+        yield served.url, str(probe)
 
 
 @needs_clients
 @pytest.mark.parametrize("program", PROGRAMS, ids=["openai", "typesafe", "google", "chat"])
-def test_a_probe_answers_every_client(answers, program):
+def test_every_client_gets_the_probes_answer(answers, program):
     url, team = answers
     program = program.replace("http://127.0.0.1:8000", url)
     done = subprocess.run(
@@ -58,7 +58,7 @@ def test_a_probe_answers_every_client(answers, program):
 
 @needs_clients
 @pytest.mark.parametrize("program", re.findall("```py\n(.*?)```", TABLES, re.DOTALL))
-def test_a_table_of_their_decisions_can_be_certified(program, tmp_path):
+def test_decisions_of_a_client_are_a_table_for_certify(program, tmp_path):
     with running(Decider.demo()) as served:
         program = program.replace("http://127.0.0.1:8000", served.url)
         done = subprocess.run(
@@ -72,7 +72,7 @@ def test_a_table_of_their_decisions_can_be_certified(program, tmp_path):
     assert done.returncode == 0, done.stderr
     (file,) = tmp_path.glob("*.jsonl")
     table = read_plain(file)
-    asked = {"q": Choice("How is it said?", ["calm", "angry"])}
+    question = {"q": Choice("How is it said?", ["calm", "angry"])}
     for row, confidence in zip(table.rows, table.confidence, strict=True):
-        answer = Decider.demo().decide(row["text"], asked)["q"]
+        answer = Decider.demo().decide(row["text"], question)["q"]
         assert row["prediction"] == answer.choice and 0 <= confidence <= 1

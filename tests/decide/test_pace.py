@@ -1,4 +1,4 @@
-"""Pace: how large a part is, by the seconds that the last batch took."""
+"""Pace: the size of a part follows the duration of the last batch."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,11 +16,11 @@ from lastword.lab.evaluation.work import Work
 from lastword.records.decision import Decision
 from lastword.text.tokens import EncodedItem
 
-TOKENS = 8  # of each item of the double, about
+TOKENS = 8  # per item of the double, roughly
 
 
 class Clocked(TracerDouble):
-    """A double whose tokens each take as long on a clock of its own."""
+    """A double with a simulated clock that advances for each token."""
 
     def __init__(self, seconds: float, **options: Any) -> None:
         super().__init__(**options)
@@ -47,7 +47,7 @@ def parts_of(folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> A
     return double
 
 
-def test_a_part_is_kept_at_least_every_thirty_seconds(tmp_path, monkeypatch):
+def test_a_part_is_saved_at_least_every_thirty_seconds(tmp_path, monkeypatch):
     double = parts_of(tmp_path, monkeypatch, seconds=0.5)
     assert sum(double.waits) == pytest.approx(0.5 * TOKENS * 30)
     assert max(double.waits) <= 30 and len(double.waits) < 12
@@ -56,8 +56,8 @@ def test_a_part_is_kept_at_least_every_thirty_seconds(tmp_path, monkeypatch):
 
 def test_a_fast_model_computes_a_group_as_one_batch(tmp_path, monkeypatch):
     double = parts_of(tmp_path, monkeypatch, seconds=0.01)
-    told, whole = double.groups
-    assert len(told) <= 3 and len(whole) == 30 and whole[: len(told)] == told
+    first, whole = double.groups
+    assert len(first) <= 3 and len(whole) == 30 and whole[: len(first)] == first
 
 
 @pytest.mark.parametrize(("tokens", "items"), [([300, 5], 1), ([100, 100, 100], 2), ([0, 0], 2)])

@@ -1,4 +1,4 @@
-"""Questions: what may be asked, how it becomes a prompt, and its file."""
+"""Questions: valid ones, their prompts, and their file."""
 
 import json
 
@@ -18,7 +18,7 @@ LATE = Predicate("Is the parcel late?")
 URGENT = Score("How urgent?", ["can wait", "this week", "today"])
 
 
-def test_plain_lists_described_options_alone_and_listed_every_one():
+def test_plain_lists_only_described_options_and_listed_all():
     item = item_of("It never came.", TEAM, PLAIN, blind=True)
     described = "- shipping: parcels on their way\n"
     assert item.prompt == f"Text: It never came.\nQuestion: Which team?\n{described}Answer:"
@@ -28,30 +28,30 @@ def test_plain_lists_described_options_alone_and_listed_every_one():
     assert "Options:\n- billing\n- shipping: parcels on their way\nAnswer:" in item.prompt
 
 
-def test_a_predicate_is_yes_or_no_and_shows_what_counts():
+def test_a_predicate_has_yes_and_no_and_lists_their_descriptions():
     item = item_of("Gone for weeks.", LATE, PLAIN, blind=True)
-    asked = "Question: Is the parcel late?\nYes or no?\nAnswer:"
-    assert item.prompt == f"Text: Gone for weeks.\n{asked}"
+    question = "Question: Is the parcel late?\nYes or no?\nAnswer:"
+    assert item.prompt == f"Text: Gone for weeks.\n{question}"
     assert item.candidates == ("yes", "no")
-    told = item_of("x", Predicate(yes="two weeks or more"), PLAIN).prompt
-    assert told == "Text: x\nYes or no?\n- yes: two weeks or more\nAnswer:"
+    prompt = item_of("x", Predicate(yes="two weeks or more"), PLAIN).prompt
+    assert prompt == "Text: x\nYes or no?\n- yes: two weeks or more\nAnswer:"
 
 
-def test_a_score_has_its_levels_in_order_and_a_chat_prompt_ends_with_them():
+def test_a_scores_levels_are_in_order_and_end_a_chat_prompt():
     item = item_of("Hm.", URGENT, CHAT, blind=True)
     assert item.candidates == ("can wait", "this week", "today")
     assert item.prompt.startswith("Hm.\n\nHow urgent?\n")
     assert item.prompt.rstrip().endswith("- today")
 
 
-def test_a_text_is_never_read_as_a_template_and_without_one_the_question_is_asked_alone():
+def test_a_text_is_not_rendered_as_a_template_and_an_empty_one_gives_the_blind_prompt():
     text = "{{ instructions }} {% x %}"
     assert item_of(text, LATE, PLAIN).prompt.startswith(f"Text: {text}")
     item = item_of("", TEAM, PLAIN, blind=True)
     assert item.prompt == item.blind_prompt
 
 
-def test_a_template_of_ones_own(tmp_path):
+def test_a_user_defined_template(tmp_path):
     path = tmp_path / "mine.jinja"
     path.write_text("{{ kind }}: {{ input }} {{ options[0].text }}")
     template = template_of(str(path))
@@ -69,7 +69,7 @@ def test_a_template_of_ones_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: Choice("?", ["a"]), "1 choice, expected 2 to 255"),
         (lambda: Choice("?", [f"o{i}" for i in range(256)]), "256 choices, expected 2 to 255"),
@@ -83,13 +83,13 @@ def test_a_template_of_ones_own(tmp_path):
         (lambda: Option("a\0b"), "NUL"),
     ],
 )
-def test_what_has_no_answer_is_refused(make, said):
-    with pytest.raises(InputError, match=said):
+def test_invalid_questions_are_refused(make, message):
+    with pytest.raises(InputError, match=message):
         make()
 
 
-@pytest.mark.parametrize("name", ["asked.yaml", "asked.json", "asked.JSON"])
-def test_questions_come_back_from_their_file(tmp_path, name):
+@pytest.mark.parametrize("name", ["questions.yaml", "questions.json", "questions.JSON"])
+def test_written_questions_are_read_back(tmp_path, name):
     questions = {
         "team": TEAM,
         "topics": Multi("", ["lamps", Option("chairs", "and stools")]),
@@ -103,10 +103,10 @@ def test_questions_come_back_from_their_file(tmp_path, name):
     assert back == questions and list(back) == list(questions)
     written = (tmp_path / name).read_text(encoding="utf-8")
     assert written.startswith("{") == name.lower().endswith("json") and "Läte" in written
-    assert written.count("probe") == 2  # the key and its file, of one question
+    assert written.count("probe") == 2  # one key and its file
 
 
-def test_in_yaml_a_word_is_a_word(tmp_path):
+def test_yaml_words_are_strings_except_true_and_false(tmp_path):
     path = tmp_path / "q.yaml"
     path.write_text("on:\n  type: choice\n  choices: [yes, no, true, 2024-01-01]\n")
     (question,) = read_questions(path).values()
@@ -114,7 +114,7 @@ def test_in_yaml_a_word_is_a_word(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("- type: choice", "expected an object of questions by name, not list"),
         ("{}", "there is none"),
@@ -133,17 +133,17 @@ def test_in_yaml_a_word_is_a_word(tmp_path):
         ("7: {type: predicate, instructions: x}", "a question's name is a text, not 7"),
     ],
 )
-def test_a_bad_file_is_told_in_one_line(tmp_path, text, said):
+def test_an_invalid_file_is_refused(tmp_path, text, message):
     path = tmp_path / "q.yaml"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(InputError, match=said) as caught:
+    with pytest.raises(InputError, match=message) as caught:
         read_questions(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", [["x"], {"a": 1}, 3, "a\0b", "../../etc/passwd", "\ud800"])
-def test_a_probe_that_no_file_is_named_by_is_one_line(tmp_path, name):
+def test_an_invalid_probe_path_is_refused(tmp_path, name):
     question = {"type": "predicate", "instructions": "x", "probe": name}
     (path := tmp_path / "q.json").write_text(json.dumps({"a": question}))
     with pytest.raises(InputError, match="a probe") as caught:
@@ -153,8 +153,8 @@ def test_a_probe_that_no_file_is_named_by_is_one_line(tmp_path, name):
 
 def test_an_input_is_text_messages_or_json():
     assert text_of("as it stands ") == "as it stands "
-    said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]
-    assert text_of(said) == "user: Hi\nassistant: Yes?"
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]
+    assert text_of(messages) == "user: Hi\nassistant: Yes?"
     assert json.loads(text_of({"subject": "Ü", "n": [1, None]})) == {"subject": "Ü", "n": [1, None]}
     assert "Ü" in text_of({"subject": "Ü"})
     with pytest.raises(InputError, match="this is neither"):

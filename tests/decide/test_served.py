@@ -1,4 +1,4 @@
-"""Served questions: what is near one, and what a name stands for."""
+"""Served questions: questions that nearly match one, and two probes for one question."""
 
 import warnings
 
@@ -32,7 +32,7 @@ SERVED = Served(
         (Score("How urgent is it?", LEVELS[::-1]), "urgent", "order"),
     ],
 )
-def test_what_is_near(question, name, differs):
+def test_near_misses_name_the_served_question_and_the_differences(question, name, differs):
     miss = SERVED.near(question)
     assert miss.served == name
     assert ", ".join(miss.differences) == ("instructions" if differs == 1 else differs)
@@ -49,11 +49,11 @@ def test_what_is_near(question, name, differs):
         Choice("Which team?" + " x" * 100, ["billing", "it"]),
     ],
 )
-def test_what_is_not_near(question):
+def test_other_questions_are_no_near_misses(question):
     assert SERVED.near(question) is None
 
 
-def test_python_warns_once_when_questions_are_made_ready():
+def test_prepare_warns_once_of_a_near_miss():
     texts = ["the red fox runs", "a cat sleeps here", "pay the bill now", "the invoice is late"]
     labels = ["animal", "animal", "money", "money"]
     fitted = ProbeClassifier(Tracer.demo(), "What is it about?").fit(texts, labels)
@@ -69,13 +69,13 @@ def test_python_warns_once_when_questions_are_made_ready():
 
 
 def test_two_probes_for_one_question_are_refused(tmp_path):
-    """A retrained probe that is given beside the one of a questions file is never ignored."""
+    """A retrained probe next to that of a questions file must not be ignored."""
     texts = ["the red fox runs", "a cat sleeps here", "pay the bill now", "the invoice is late"]
     labels = ["animal", "animal", "money", "money"]
-    own = Decider.demo()
+    model = Decider.demo()
     paths = [tmp_path / f"{name}.probe.safetensors" for name in ("first", "again")]
-    for path, given in zip(paths, (labels, labels[::-1]), strict=True):
-        ProbeClassifier(own.tracer, "What is it about?").fit(texts, given).probe_.write(path)
+    for path, answers in zip(paths, (labels, labels[::-1]), strict=True):
+        ProbeClassifier(model.tracer, "What is it about?").fit(texts, answers).probe_.write(path)
     with pytest.raises(InputError, match=r"two probes answer .*first.* and .*again"):
-        Decider(own.tracer, probes=paths)
-    assert len(Decider(own.tracer, probes=[paths[0], paths[0]]).probes) == 1
+        Decider(model.tracer, probes=paths)
+    assert len(Decider(model.tracer, probes=[paths[0], paths[0]]).probes) == 1

@@ -1,4 +1,4 @@
-"""The road as a whole: stages, order, company, depth 0, precision, faults and threads."""
+"""Tracer: stages, order, batches, depth 0, precision, faults and threads."""
 
 import itertools
 import random
@@ -18,7 +18,7 @@ from lastword.errors import InvariantError, NonFiniteError
 from lastword.model.backbone import Backbone
 from lastword.model.readout import Readout, _Float32Head
 
-OPEN = Theta(tau_logr=-2.0, tau_H=0.1, gamma=-5.0)  # gates that random models often pass
+OPEN = Theta(tau_logr=-2.0, tau_H=0.1, gamma=-5.0)  # random models often pass these gates
 BAND = 1e-4
 
 
@@ -32,25 +32,25 @@ def read_all(tracer: Tracer, items: list[Item]) -> list[Decision]:
 
 
 def near(decision: Decision, theta: Theta = OPEN) -> bool:
-    """Whether rounding alone may tip the decision (method, section 9)."""
+    """Return True if rounding alone may change the decision (method, section 9)."""
     S, t = decision.trajectory, decision.t_scores
     return len(S) > 1 and reference.decide(S, t, theta, decision.invariant).near(BAND)
 
 
-def same(found: Decision, whole: Decision, tolerance: float = 1e-5, theta: Theta = OPEN) -> bool:
-    """Hold what was read to the whole reading, and the decision unless rounding may tip it."""
-    read = ~np.isnan(found.trajectory)
-    assert found.id == whole.id
-    assert found.trajectory[read] == pytest.approx(whole.trajectory[read], abs=tolerance)
-    if found.t_scores is not None:
-        assert found.t_scores == pytest.approx(whole.t_scores, abs=tolerance)
+def same(decision: Decision, whole: Decision, tolerance: float = 1e-5, theta: Theta = OPEN) -> bool:
+    """Compare the depths read, and the decision unless rounding may change it."""
+    read = ~np.isnan(decision.trajectory)
+    assert decision.id == whole.id
+    assert decision.trajectory[read] == pytest.approx(whole.trajectory[read], abs=tolerance)
+    if decision.t_scores is not None:
+        assert decision.t_scores == pytest.approx(whole.t_scores, abs=tolerance)
     if near(whole, theta):
         return False
     for field in ("index", "base_index", "regime", "operator", "mixing", "tied"):
-        assert getattr(found, field) == getattr(whole, field)
-    assert found.scores == pytest.approx(whole.scores, abs=tolerance)
-    assert found.decisive_layer == whole.decisive_layer or not read.all()
-    assert found.decisive_layer in (None, whole.decisive_layer)
+        assert getattr(decision, field) == getattr(whole, field)
+    assert decision.scores == pytest.approx(whole.scores, abs=tolerance)
+    assert decision.decisive_layer == whole.decisive_layer or not read.all()
+    assert decision.decisive_layer in (None, whole.decisive_layer)
     return True
 
 
@@ -66,18 +66,18 @@ ALWAYS = [row for row in STAGED if row[0] in ("llama", "bloom")]
 
 
 @pytest.mark.parametrize(("name", "theta", "invariant"), by_night(STAGED, ALWAYS))
-def test_reading_in_stages_decides_as_reading_everything(name, theta, invariant):
+def test_reading_in_stages_gives_the_same_decisions(name, theta, invariant):
     tracer = tracer_of(name, theta, invariant)
     items = random_items(21, 24, candidates=(1, 6))
-    inside = 0
+    near_ties = 0
     for staged, whole in zip(tracer.correct_many(items), read_all(tracer, items), strict=True):
         if not same(staged, whole, theta=theta):
-            inside += 1
+            near_ties += 1
             continue
         assert list(staged.gates) == list(whole.gates)
         for gate, whole_gate in zip(staged.gates.values(), whole.gates.values(), strict=True):
             assert gate.holds in (None, whole_gate.holds)
-    assert inside <= 3
+    assert near_ties <= 3
 
 
 def depths_read(decision: Decision) -> set[int]:
@@ -86,10 +86,10 @@ def depths_read(decision: Decision) -> set[int]:
     return set(np.flatnonzero(some.all(axis=0)).tolist())
 
 
-def test_stages_read_what_the_decision_needs_and_no_more():
+def test_stages_read_exactly_the_needed_depths():
     window = {3, 4}
     scorer = {2, 4, 6} | {3, 5, 6}  # A and G of six blocks
-    seen = set()
+    outcomes = set()
     for invariant, theta in itertools.product((0.5, 2.0), (OPEN, Theta())):
         tracer = tracer_of("llama", theta, invariant)
         for decision in tracer.correct_many(random_items(21, 24, candidates=(1, 6))):
@@ -105,12 +105,12 @@ def test_stages_read_what_the_decision_needs_and_no_more():
                     needed |= set(range(1, DEPTH + 1))
             assert depths_read(decision) == needed
             assert (decision.t_scores is not None) == (decision.mixing is not None)
-            seen.add((decision.regime, decision.operator, len(needed)))
-    assert {operator for _, operator, _ in seen} == {"base", "decisive", "mix", "early"}
-    assert ("candidate-space", "base", 3) in seen  # a numeric gate failed: l* was never looked for
+            outcomes.add((decision.regime, decision.operator, len(needed)))
+    assert {operator for _, operator, _ in outcomes} == {"base", "decisive", "mix", "early"}
+    assert ("candidate-space", "base", 3) in outcomes  # a numeric gate failed: l* is not computed
 
 
-def test_the_base_alone_reads_the_last_depth_alone():
+def test_the_base_alone_reads_only_the_last_depth():
     items = random_items(22, 4)
     for base, whole in zip(
         tracer_of("llama").correct_many(items, read="base"),
@@ -122,25 +122,25 @@ def test_the_base_alone_reads_the_last_depth_alone():
         assert (base.operator, base.index) == ("base", whole.base_index)
 
 
-# --- order, budget, company, permutation ---
+# --- order, budget, batches, permutation ---
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "bloom"])
-def test_order_budget_and_company_change_nothing(name):
+def test_order_budget_and_other_items_change_nothing(name):
     tracer, items = tracer_of(name), random_items(23, 10, candidates=(2, 5))
-    known = {d.id: d for d in read_all(tracer, items)}
+    expected = {d.id: d for d in read_all(tracer, items)}
     mixed = random.Random(0).sample(items, len(items))
     small = Tracer(build(name), tokenizer(), theta=OPEN, invariant=2.0, batch_tokens=40)
     assert len(small.plan(small.encode(items))) > 3 > len(tracer.plan(tracer.encode(items)))
     for tracer_, batch in [(tracer, mixed), (small, items), *((tracer, [i]) for i in items)]:
-        found = read_all(tracer_, batch)
-        assert [decision.id for decision in found] == [item.id for item in batch]
-        for decision in found:
-            same(decision, known[decision.id], 2e-5)
+        decisions = read_all(tracer_, batch)
+        assert [decision.id for decision in decisions] == [item.id for item in batch]
+        for decision in decisions:
+            same(decision, expected[decision.id], 2e-5)
 
 
 @pytest.mark.parametrize("name", ["llama", "bloom"])
-def test_batches_and_tiles_are_halved_where_memory_runs_out(name, monkeypatch):
+def test_batches_and_tiles_are_halved_when_memory_runs_out(name, monkeypatch):
     tracer, items = tracer_of(name), random_items(34, 6)
     expected = read_all(tracer, items)
     run, logits, largest = Backbone._run, Readout.logits, {"branches": 3, "rows": 5}
@@ -157,9 +157,9 @@ def test_batches_and_tiles_are_halved_where_memory_runs_out(name, monkeypatch):
 
     monkeypatch.setattr(Backbone, "_run", limited)
     monkeypatch.setattr(Readout, "logits", limited_logits)
-    for found, whole in zip(read_all(tracer, items), expected, strict=True):
-        assert found.trajectory == pytest.approx(whole.trajectory, abs=1e-4)
-        assert found.t_scores == pytest.approx(whole.t_scores, abs=1e-4)
+    for decision, whole in zip(read_all(tracer, items), expected, strict=True):
+        assert decision.trajectory == pytest.approx(whole.trajectory, abs=1e-4)
+        assert decision.t_scores == pytest.approx(whole.t_scores, abs=1e-4)
     for what in largest:
         largest[what] = 0
         with pytest.raises(torch.OutOfMemoryError, match=what):
@@ -170,18 +170,20 @@ def test_batches_and_tiles_are_halved_where_memory_runs_out(name, monkeypatch):
 @pytest.mark.parametrize("name", ["llama", "falcon"])
 def test_permuting_candidates_permutes_the_scores(name):
     tracer, draw = tracer_of(name), random.Random(1)
-    for item, known in zip(random_items(24, 8), read_all(tracer, random_items(24, 8)), strict=True):
+    for item, expected in zip(
+        random_items(24, 8), read_all(tracer, random_items(24, 8)), strict=True
+    ):
         order = draw.sample(range(len(item.candidates)), len(item.candidates))
         moved = replace(item, candidates=tuple(item.candidates[i] for i in order))
-        found = read_all(tracer, [moved])[0]
-        assert found.trajectory == pytest.approx(known.trajectory[order], abs=2e-5)
-        assert found.t_scores == pytest.approx(known.t_scores[order], abs=2e-5)
-        if not near(known):
-            assert found.scores == pytest.approx(known.scores[order], abs=2e-5)
-            assert found.answer == known.answer
+        decision = read_all(tracer, [moved])[0]
+        assert decision.trajectory == pytest.approx(expected.trajectory[order], abs=2e-5)
+        assert decision.t_scores == pytest.approx(expected.t_scores[order], abs=2e-5)
+        if not near(expected):
+            assert decision.scores == pytest.approx(expected.scores[order], abs=2e-5)
+            assert decision.answer == expected.answer
 
 
-def test_a_blind_trajectory_is_that_of_the_blind_prompt_at_every_depth():
+def test_the_blind_trajectory_is_that_of_the_blind_prompt():
     tracer = tracer_of("llama")
     items = [
         replace(item, blind_prompt=" ".join(item.prompt.split()[1:]) or "w3")
@@ -190,15 +192,15 @@ def test_a_blind_trajectory_is_that_of_the_blind_prompt_at_every_depth():
     alone = [replace(i, prompt=i.blind_prompt, blind_prompt=None) for i in items]
     *decisions, other = tracer.correct_many([*items, *random_items(29, 1)], "all", blind="all")
     assert other.blind_scores is other.blind_trajectory is other.blind_t_scores is None
-    for decision, known in zip(decisions, read_all(tracer, alone), strict=True):
-        assert decision.blind_trajectory == pytest.approx(known.trajectory, rel=1e-6)
-        assert decision.blind_t_scores == pytest.approx(known.t_scores, rel=1e-6)
+    for decision, expected in zip(decisions, read_all(tracer, alone), strict=True):
+        assert decision.blind_trajectory == pytest.approx(expected.trajectory, rel=1e-6)
+        assert decision.blind_t_scores == pytest.approx(expected.t_scores, rel=1e-6)
         last = decision.blind_trajectory[:, tracer.backbone.depth]
         np.testing.assert_array_equal(last, decision.blind_scores)
 
 
 @pytest.mark.parametrize("read", ["decide", "all", "base"])
-def test_what_is_read_blind_changes_nothing_else(read):
+def test_the_blind_mode_changes_nothing_else(read):
     tracer = tracer_of("llama")
     items = [replace(i, blind_prompt="w3 w4") for i in random_items(28, 5)]
     modes = {
@@ -222,7 +224,7 @@ ROTARY = ("llama", "qwen3", "gemma3_text", "gpt_neox", "deepseek_v3", "gpt_oss",
 
 
 @pytest.mark.parametrize("name", ROTARY)
-def test_questions_with_the_same_ending_have_the_same_earliest_scores(name):
+def test_prompts_with_the_same_last_word_have_equal_scores_at_depth_zero(name):
     candidates = ("w30 w31", "w40", "w50 w51 w52")
     one = Item("w5 w6 w7 w100", candidates, id="one")
     other = Item("w200 w8 w100", candidates, id="other")
@@ -244,7 +246,7 @@ def test_depth_zero_runs_no_block(name):
     branches = [
         b for e in tracer.encode(random_items(27, 3)) for p in e.prompts for b in p.branches
     ]
-    for depth in (0, 2, DEPTH):  # blocks past the deepest are not run
+    for depth in (0, 2, DEPTH):  # no block above the depth is run
         ran.clear()
         tracer.backbone.states(branches, [depth])
         assert len(ran) == depth
@@ -252,7 +254,7 @@ def test_depth_zero_runs_no_block(name):
         hook.remove()
 
 
-def test_a_decision_equals_itself_alone():
+def test_a_decision_equals_only_itself():
     one, other = (next(tracer_of("llama").correct_many(random_items(3, 1))) for _ in range(2))
     assert one == one and one != other and len({one, one, other}) == 2
 
@@ -262,7 +264,7 @@ def test_a_decision_equals_itself_alone():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_the_error_against_the_truth_is_no_larger_than_the_plain_roads(name, dtype):
+def test_the_packed_road_is_as_accurate_as_the_plain_one(name, dtype):
     model = build(name, dtype=dtype)
     tracer, items = Tracer(model, tokenizer(), invariant=2.0), random_items(28, 8)
     assert tracer.backbone.road == "packed"
@@ -285,7 +287,7 @@ def test_the_error_against_the_truth_is_no_larger_than_the_plain_roads(name, dty
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_precision_logits_are_not_rounded(dtype):
-    # Two candidates whose logits are the same number in half precision and not in float32.
+    # Some logits differ in float32 but are equal in half precision.
     model = build("llama", dtype=dtype)
     items = random_items(29, 4)
     exact = Tracer(model, tokenizer(), invariant=2.0)
@@ -304,7 +306,7 @@ def test_half_precision_logits_are_not_rounded(dtype):
 
 @pytest.mark.parametrize("block", [0, 3])
 @pytest.mark.parametrize("read", ["decide", "all", "base"])
-def test_weights_that_are_not_numbers_are_an_error_that_names_the_depth(block, read):
+def test_nan_weights_are_an_error_that_names_the_depth(block, read):
     model = build("llama")
     tracer = Tracer(model, tokenizer(), theta=OPEN, invariant=2.0)
     with torch.no_grad():
@@ -313,12 +315,12 @@ def test_weights_that_are_not_numbers_are_an_error_that_names_the_depth(block, r
         list(tracer.correct_many(random_items(30, 3), read=read))
     assert block < caught.value.depth <= DEPTH
     if read == "all":
-        assert caught.value.depth == block + 1  # the first depth that is not finite
+        assert caught.value.depth == block + 1  # the first depth with non-finite values
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_a_model_of_bad_weights_is_never_loaded(value):
+def test_a_model_with_non_finite_weights_is_refused(value):
     model = build("llama")
     with torch.no_grad():
         model.model.norm.weight[:] = value
@@ -328,7 +330,7 @@ def test_a_model_of_bad_weights_is_never_loaded(value):
 
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
 @pytest.mark.parametrize("read", ["decide", "all", "base"])
-def test_a_logit_of_another_token_that_is_not_finite_is_an_error_too(value, read, monkeypatch):
+def test_a_non_finite_logit_of_any_token_is_an_error(value, read, monkeypatch):
     tracer = Tracer(build("llama"), tokenizer(), invariant=2.0)
     pieces = _Float32Head._by_piece
 
@@ -342,31 +344,31 @@ def test_a_logit_of_another_token_that_is_not_finite_is_an_error_too(value, read
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_float32_head_gives_what_the_model_gives_for_any_number_of_rows(bias):
+def test_a_float32_head_agrees_with_the_model_for_any_number_of_rows(bias):
     model = build("llama")
     model.lm_head = torch.nn.Linear(model.config.hidden_size, 331, bias=bias)
     readout = Tracer(model, tokenizer(), invariant=2.0).readout
     hidden = torch.randn(300, model.config.hidden_size)
     every = readout.logits(hidden)
     with torch.no_grad():
-        own = model.lm_head(model.model.norm(hidden))
-    torch.testing.assert_close(every, own, atol=1e-5, rtol=0)
+        expected = model.lm_head(model.model.norm(hidden))
+    torch.testing.assert_close(every, expected, atol=1e-5, rtol=0)
     for rows in (1, 7, 128):
         torch.testing.assert_close(readout.logits(hidden[:rows]), every[:rows], atol=1e-6, rtol=0)
 
 
-def test_a_hook_on_a_float32_head_is_honoured():
+def test_hooks_of_a_float32_head_run():
     model = build("llama")
     model.lm_head.register_forward_hook(lambda _, __, logits: 2 * logits)
     readout = Tracer(model, tokenizer(), invariant=2.0).readout
     hidden = torch.randn(3, model.config.hidden_size)
     with torch.no_grad():
-        own = 2 * torch.nn.functional.linear(model.model.norm(hidden), model.lm_head.weight)
-    torch.testing.assert_close(readout.logits(hidden), own, atol=1e-5, rtol=0)
+        expected = 2 * torch.nn.functional.linear(model.model.norm(hidden), model.lm_head.weight)
+    torch.testing.assert_close(readout.logits(hidden), expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -1.0])
-def test_an_invariant_that_is_none_is_refused(value):
+def test_an_invalid_invariant_is_refused(value):
     with pytest.raises(InvariantError, match="finite"):
         Tracer(build("llama"), tokenizer(), invariant=value)
 
@@ -376,14 +378,14 @@ def test_an_invariant_that_is_none_is_refused(value):
 
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("name", ["llama", "gemma2"])
-def test_two_threads_may_share_a_tracer_or_make_their_own_of_one_model(name, shared):
+def test_two_threads_may_share_a_tracer_or_a_model(name, shared):
     model, items = build(name), random_items(31, 12)
     one = Tracer(model, tokenizer(), invariant=2.0)
-    known = read_all(one, items)
+    whole = read_all(one, items)
 
     def work(item: Item) -> Decision:
         return read_all(one if shared else Tracer(model, tokenizer(), invariant=0.5), [item])[0]
 
     with ThreadPoolExecutor(2) as pool:
-        for found, expected in zip(pool.map(work, items), known, strict=True):
-            assert found.trajectory == pytest.approx(expected.trajectory, abs=2e-5)
+        for decision, expected in zip(pool.map(work, items), whole, strict=True):
+            assert decision.trajectory == pytest.approx(expected.trajectory, abs=2e-5)

@@ -1,4 +1,4 @@
-"""Ablations: held to the real router item by item, and to what each row must leave alone."""
+"""Ablations: compared with the router item by item, and rows that must not change."""
 
 from dataclasses import replace
 
@@ -51,16 +51,16 @@ def swept(grid):
     return sweeps(grid[1], Theta())
 
 
-def trajectory(record):
+def trajectory_of(record):
     return geometry.Trajectory(np.array(record["trajectory"]), np.array(record["t_scores"]))
 
 
 def routed(record, theta, invariant=None):
-    """What the router decides for one record."""
-    known = record["invariant"] if invariant is None else invariant
-    verdict = router.next_step(trajectory(record), known, theta)
-    assert isinstance(verdict, router.Ruling)
-    return verdict.correction
+    """Return the router's correction for one record."""
+    value = record["invariant"] if invariant is None else invariant
+    ruling = router.next_step(trajectory_of(record), value, theta)
+    assert isinstance(ruling, router.Ruling)
+    return ruling.correction
 
 
 def assert_decides(cell, readings, rule, corrections):
@@ -73,7 +73,7 @@ def assert_decides(cell, readings, rule, corrections):
 
 
 def test_the_published_rule_reproduces_the_recorded_decisions(grid):
-    met = set()
+    operators = set()
     for cell, readings in zip(*grid, strict=True):
         outcome = decide(readings, Variant())
         items = cell.items
@@ -81,10 +81,10 @@ def test_the_published_rule_reproduces_the_recorded_decisions(grid):
         assert [NAMES[k] for k in outcome.operators] == items["operator"].tolist()
         for scores, u in zip(outcome.scores, items["scores"], strict=True):
             np.testing.assert_array_equal(scores[: len(u)], u)
-        said = summarise(cell)
-        assert deltas(readings, Variant()) == pytest.approx((said.delta_mc1, said.delta_mc2))
-        met |= set(items["operator"])
-    assert met == set(NAMES)
+        summary = summarise(cell)
+        assert deltas(readings, Variant()) == pytest.approx((summary.delta_mc1, summary.delta_mc2))
+        operators |= set(items["operator"])
+    assert operators == set(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_the_published_rule_reproduces_the_recorded_decisions(grid):
     + [("gamma", -3.0), ("gamma", 0.0), ("tau_I", 3.0), ("eta", 0.0)]
     + [("invariant", np.inf), ("invariant", 0.0)],
 )
-def test_a_moved_constant_or_a_forced_branch_decides_as_the_router_does(grid, parameter, value):
+def test_other_constants_and_forced_branches_agree_with_the_router(grid, parameter, value):
     forced = value if parameter == "invariant" else None
     theta = Theta() if parameter == "invariant" else replace(Theta(), **{parameter: value})
     for cell, readings in zip(*grid, strict=True):
@@ -101,39 +101,39 @@ def test_a_moved_constant_or_a_forced_branch_decides_as_the_router_does(grid, pa
         assert_decides(cell, readings, Variant(theta, invariant=forced), corrections)
 
 
-def test_forcing_an_arm_takes_every_item_through_it(grid):
+def test_a_forced_arm_applies_to_every_item(grid):
     binary = set()
     for cell, readings in zip(*grid, strict=True):
         spatial, scalar = [], []
         for _, item in cell.items.iterrows():
             arm = "mix" if item["invariant"] > 1 else "early"
-            spatial.append(OPERATORS["decisive"].correct(trajectory(item), Theta()))
-            scalar.append(OPERATORS[arm].correct(trajectory(item), Theta()))
+            spatial.append(OPERATORS["decisive"].correct(trajectory_of(item), Theta()))
+            scalar.append(OPERATORS[arm].correct(trajectory_of(item), Theta()))
         assert_decides(cell, readings, Variant(candidate_space="always"), spatial)
         assert_decides(cell, readings, Variant(candidate_space="never"), scalar)
         binary |= {c.operator for c in spatial if len(c.scores) == 2}
-    assert binary == {"decisive", "base"}, "binary items take the three gates too"
+    assert binary == {"decisive", "base"}, "binary items pass the three gates too"
 
 
 @pytest.mark.parametrize("dropped", [{"mix"}, {"early"}, {"mix", "early"}, {"decisive"}])
-def test_a_dropped_operator_falls_to_the_base_and_leaves_the_rest(grid, dropped):
+def test_a_dropped_operator_is_replaced_by_the_base_only_where_it_applied(grid, dropped):
     for cell, readings in zip(*grid, strict=True):
         outcome = decide(readings, Variant(dropped=frozenset(dropped)))
         for place, (_, item) in enumerate(cell.items.iterrows()):
-            gone = item["operator"] in dropped
-            expected = item["base_scores"] if gone else item["scores"]
+            replaced = item["operator"] in dropped
+            expected = item["base_scores"] if replaced else item["scores"]
             np.testing.assert_array_equal(outcome.scores[place][: len(expected)], expected)
 
 
-def test_gains_of_the_operators_are_what_dropping_them_costs(rows):
+def test_the_gain_of_an_operator_is_the_loss_without_it(rows):
     first = {row.label: row.points[0] for row in rows}
     dropped = ("signed mixing", "earliest-state recovery", "multi-directional arm")
     lost = sum(first["TRACE"] - first[f"Drop {name}"] for name in dropped)
     assert lost == pytest.approx(first["TRACE"]) and len(rows) == 9
 
 
-def stands(item, correction):
-    """Section 14 in plain Python: whether the question moved the new answer up."""
+def passes_gate(item, correction):
+    """Return True if the question moved the new answer up (section 14)."""
     S, blind = np.array(item["trajectory"]), item["blind_trajectory"]
     depth = {"decisive": correction.decisive_layer, "mix": S.shape[1] - 1, "early": 0}
     new, old = int(correction.scores.argmax()), int(item["base_index"])
@@ -146,25 +146,25 @@ def stands(item, correction):
 
 
 @pytest.mark.parametrize("invariant", [2.0, 0.5])
-def test_the_question_gate_lets_stand_what_the_question_moved_up(invariant):
+def test_the_question_gate_allows_overrides_that_the_question_moved_up(invariant):
     records = synthetic_cell(items=120, invariant=invariant, blind="all")
     records.loc[:29, "blind_trajectory"] = None
     [cell] = cells(records)
     outcome = decide(read(cell, Theta()), Variant(question_gate=True))
-    seen = set()
+    outcomes = set()
     for place, (_, item) in enumerate(cell.items.iterrows()):
         correction = routed(item, Theta())
-        kept = stands(item, correction)
-        seen.add((correction.operator, kept))
-        expected = correction.scores if kept else np.array(item["base_scores"])
+        allowed = passes_gate(item, correction)
+        outcomes.add((correction.operator, allowed))
+        expected = correction.scores if allowed else np.array(item["base_scores"])
         np.testing.assert_array_equal(outcome.scores[place][: len(expected)], expected)
-        assert NAMES[outcome.operators[place]] == (correction.operator if kept else "base")
+        assert NAMES[outcome.operators[place]] == (correction.operator if allowed else "base")
     scalar = "mix" if invariant > 1 else "early"
-    assert {("decisive", True), ("decisive", False), (scalar, False)} <= seen
+    assert {("decisive", True), ("decisive", False), (scalar, False)} <= outcomes
 
 
-def test_the_question_gate_lets_no_earliest_state_override_where_both_prompts_end_alike():
-    """Not even where rounding parts the two readings."""
+def test_the_question_gate_stops_earliest_state_overrides_if_both_prompts_end_alike():
+    """Also if the two readings differ by rounding."""
     records = synthetic_cell(items=240, invariant=0.5, blind="all")
     rng = np.random.default_rng(0)
     records["blind_trajectory"] = [
@@ -176,43 +176,43 @@ def test_the_question_gate_lets_no_earliest_state_override_where_both_prompts_en
     overrides = early & (cell.items["index"] != cell.items["base_index"]).to_numpy()
     assert overrides.sum() > 5
     assert (outcome.index[overrides] == cell.items["base_index"][overrides]).all()
-    kept = outcome.operators[early & ~overrides]
-    assert (kept == NAMES.index("early")).all()  # what overrides nothing is left as it is
+    operators = outcome.operators[early & ~overrides]
+    assert (operators == NAMES.index("early")).all()  # answers without override are unchanged
 
 
-def test_the_question_gate_is_a_row_where_something_was_read_blind():
+def test_the_question_gate_is_a_row_only_with_blind_trajectories():
     whole, base = (cells(synthetic_cell(items=60, blind=mode))[0] for mode in ("all", "base"))
     labels = [row.label for row in necessity([read(base, Theta())], Theta())]
     assert QUESTION_GATE not in labels
     rows = necessity([read(whole, Theta()), read(base, Theta())], Theta())
     assert [row.label for row in rows] == [*labels, QUESTION_GATE]
-    known, unknown = rows[-1].deltas[0]
-    assert not np.isnan(known) and np.isnan(unknown)
+    with_blind, without = rows[-1].deltas[0]
+    assert not np.isnan(with_blind) and np.isnan(without)
 
 
-def test_sweeps_hold_the_setting_of_the_run_and_every_value_of_the_grid(rows, swept):
-    assert {name: tuple(row.value for row in own) for name, own in swept.items()} == GRIDS
+def test_sweeps_have_all_values_of_the_grid_and_mark_the_runs(rows, swept):
+    assert {name: tuple(row.value for row in effects) for name, effects in swept.items()} == GRIDS
     for name, effects in swept.items():
-        own = next(row for row in effects if row.value == getattr(Theta(), name))
-        np.testing.assert_array_equal(own.deltas, rows[0].deltas)
+        current = next(row for row in effects if row.value == getattr(Theta(), name))
+        np.testing.assert_array_equal(current.deltas, rows[0].deltas)
     marked = [row[:2] for row in sweep_table(swept, Theta()).rows if isinstance(row[1], Marked)]
     assert marked == [(name, Marked(getattr(Theta(), name))) for name in GRIDS]
 
 
-def test_binary_items_do_not_move_at_a_dimension_threshold_of_one(grid, swept):
+def test_binary_items_are_equal_at_dimension_thresholds_from_one(grid, swept):
     exact, slack, *_ = swept["tau_dim"]
     assert (exact.value, slack.value) == (1.0, 1.0005)
     binary = ["halueval" in cell.benchmark for cell in grid[0]]
     np.testing.assert_array_equal(exact.deltas[:, binary], slack.deltas[:, binary])
 
 
-def test_rows_are_means_in_points_and_regressions_of_unrounded_deltas():
+def test_rows_have_means_in_points_and_count_unrounded_regressions():
     deltas = np.array([[-1e-6, 0.0, -1e-17, 0.2, np.nan, np.nan], [0.1, -0.2, *[np.nan] * 4]])
     [line] = necessity_table([Effect("x", deltas)]).rows
     assert line == ("x", pytest.approx(25 * (0.2 - 1e-6)), pytest.approx(-5), 1, 1, 4)
 
 
-def test_the_panels_hold_the_rows_in_points(rows, swept):
+def test_the_panels_show_the_rows_in_points(rows, swept):
     figure = ablation_figure(rows, swept, Theta())
     assert [panel.title[:3] for panel in figure.panels] == [f"({c})" for c in "abcdef"]
 
@@ -228,11 +228,11 @@ def test_the_panels_hold_the_rows_in_points(rows, swept):
         (rule,) = marks(panel, Rule)
         assert rule.at == top.x[[row.value for row in effects].index(getattr(Theta(), name))]
         counts = zip(top.x, (row.negative[0] for row in effects), strict=True)
-        said = {note.x: note.text for note in marks(panel, Note)}
-        assert said == {x: str(count) for x, count in counts if count}
+        notes = {note.x: note.text for note in marks(panel, Note)}
+        assert notes == {x: str(count) for x, count in counts if count}
 
 
-def test_one_candidate_alone_stays_the_base_under_every_rule():
+def test_a_single_candidate_keeps_the_base_under_every_rule():
     records = synthetic_cell("org/m", "halueval-qa", 4)
     for name in ("trajectory", "t_scores", "base_scores", "scores", "truthful"):
         records[name] = [value[:1] for value in records[name]]
@@ -245,14 +245,14 @@ def test_one_candidate_alone_stays_the_base_under_every_rule():
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "said"),
+    ("column", "value", "message"),
     [("trajectory", None, "lastword eval"), ("t_scores", None, "lastword eval")]
     + [("invariant", np.nan, "lastword eval"), ("trajectory", np.full((2, 13), np.nan), "depths")],
 )
-def test_records_that_were_not_fully_read_are_refused(column, value, said):
+def test_records_without_all_depths_are_refused(column, value, message):
     records = synthetic_cell("org/m", "halueval-qa", 3)
     records[column] = [value] * 3
-    with pytest.raises(RecordError, match=said):
+    with pytest.raises(RecordError, match=message):
         read(cells(records)[0], Theta())
 
 

@@ -1,4 +1,4 @@
-"""Benchmarks: what each holds, under which template, from where, and what is refused."""
+"""Benchmarks: content, templates, sources, and invalid data."""
 
 import json
 import re
@@ -33,7 +33,7 @@ shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data here"
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder laid out as the sets are published, filled with made-up text."""
+    """Return a folder with the layout of the published sets and generated text."""
     folder = tmp_path_factory.mktemp("data")
     write_all(folder)
     return folder
@@ -45,7 +45,7 @@ def whole(data: Path, name: str) -> Any:
 
 
 def plain_template(name: str) -> Template:
-    """A template of the benchmark that needs no other package."""
+    """Return a template of the benchmark that needs no other package."""
     return find(name).template("own6" if name.startswith("truthfulqa") else None)
 
 
@@ -65,13 +65,16 @@ def test_the_contract_of_every_benchmark(name, data):
     assert recorded["licence"] and recorded["citation"] and recorded["source"]
     assert len(recorded["fingerprint"]) == 64
     assert json.dumps(recorded)
-    sighted = loaded.items(plain_template(name), blind=False)
-    assert [i.blind_prompt for i in sighted] == [None] * len(items)
-    assert [(i.prompt, i.candidates) for i in sighted] == [(i.prompt, i.candidates) for i in items]
-    own = find(name)
-    assert own.name == name
-    named = [own.template(variant).name for variant in own.templates if variant != "qa6"]
-    assert named == [f"{name}/{variant}" for variant in own.templates if variant != "qa6"]
+    unblinded = loaded.items(plain_template(name), blind=False)
+    assert [i.blind_prompt for i in unblinded] == [None] * len(items)
+    expected = [(i.prompt, i.candidates) for i in items]
+    assert [(i.prompt, i.candidates) for i in unblinded] == expected
+    benchmark = find(name)
+    assert benchmark.name == name
+    named = [
+        benchmark.template(variant).name for variant in benchmark.templates if variant != "qa6"
+    ]
+    assert named == [f"{name}/{variant}" for variant in benchmark.templates if variant != "qa6"]
 
 
 def test_a_truthfulqa_question_is_two_items_with_one_prompt(data):
@@ -88,15 +91,15 @@ def test_a_truthfulqa_question_is_two_items_with_one_prompt(data):
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Let `datasets` load what this returns."""
+    """Return a function that replaces `datasets.load_dataset`."""
 
-    def of(load_dataset: Callable[..., Any]) -> None:
+    def replace_load(load_dataset: Callable[..., Any]) -> None:
         monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
 
-    return of
+    return replace_load
 
 
-def test_the_hub_and_a_file_have_one_fingerprint(tmp_path, hub):
+def test_the_hub_and_a_file_have_the_same_fingerprint(tmp_path, hub):
     rows = truthfulqa_rows()
     there = {("truthfulqa/truthful_qa", "multiple_choice"): rows}
     hub(lambda *name: {"validation": as_on_the_hub(there[name])})
@@ -111,7 +114,7 @@ def test_the_hub_and_a_file_have_one_fingerprint(tmp_path, hub):
     assert find("truthfulqa").load().fingerprint != local.fingerprint
 
 
-def test_halueval_takes_the_first_500_of_the_hubs_rows(hub):
+def test_halueval_uses_the_first_500_rows_of_the_hub(hub):
     from datasets import Dataset, DatasetDict
 
     split = DatasetDict({"data": Dataset.from_list(qa_rows(640))})
@@ -120,14 +123,14 @@ def test_halueval_takes_the_first_500_of_the_hubs_rows(hub):
     assert [e.id for e in loaded.examples] == [str(i) for i in range(500)]
 
 
-def test_the_files_layout_does_not_matter(tmp_path):
+def test_formats_and_further_rows_do_not_change_the_fingerprint(tmp_path):
     paths = [write(tmp_path / f"{count}.json", qa_rows(count)) for count in (500, 777)]
     paths += [write(tmp_path / "qa.jsonl", qa_rows(), lines=True), tmp_path / "qa.parquet"]
     pd.DataFrame(qa_rows()).to_parquet(paths[-1])
     assert len({find("halueval-qa").load(path).fingerprint for path in paths}) == 1
 
 
-def test_halueval_strips_every_field_and_keeps_the_knowledge_when_blind(data):
+def test_halueval_strips_fields_and_its_blind_prompt_contains_the_knowledge(data):
     item = find("halueval-qa").load(data).items(plain_template("halueval-qa"))[7]
     assert item.prompt == "Knowledge: Fact 7.\nQuestion: Question 7?\nAnswer:"
     assert item.blind_prompt == "Knowledge: Fact 7.\nQuestion: \nAnswer:"
@@ -136,7 +139,7 @@ def test_halueval_strips_every_field_and_keeps_the_knowledge_when_blind(data):
     assert closed.prompt == "Question: Question 7?\nAnswer:"
 
 
-def test_fib_needs_a_file_and_keeps_its_own_name(data):
+def test_fib_needs_a_file_with_its_name(data):
     with pytest.raises(InputError, match="read from a file"):
         find("fib").load()
     with pytest.raises(InputError, match="expected 500 rows, got 300"):
@@ -149,7 +152,7 @@ def test_fib_needs_a_file_and_keeps_its_own_name(data):
     assert find("fib").load(only / "fib").version == "300 items"
 
 
-def test_factor_goes_on_where_the_prefix_ends(data):
+def test_factor_prompts_end_where_the_prefix_ends(data):
     loaded = whole(data, "factor")
     assert (loaded.version, loaded.source) == ("news", "news_factor.csv")
     even, odd = loaded.items(find("factor").template())[:2]
@@ -161,7 +164,7 @@ def test_factor_goes_on_where_the_prefix_ends(data):
     assert (full.prompt, full.blind_prompt) == ("Before.\nText 1.\n", "\n")
 
 
-def test_truthfulqa_binary_reads_the_csv_and_the_hubs_names(data, hub):
+def test_truthfulqa_binary_reads_the_column_names_of_csv_and_hub(data, hub):
     loaded = find("truthfulqa-binary").load(data)
     item = loaded.items(plain_template("truthfulqa-binary"))[3]
     assert loaded.version == "12 questions" and item.prompt.endswith("Q: Question 3?\nA:")
@@ -199,7 +202,7 @@ def _spoil(field: str, value: Any) -> Callable[[Rows], None]:
         ("factor", _spoil("contradiction_1", None), 'row 5: .* "contradiction_1"'),
     ],
 )
-def test_rows_that_are_not_the_benchmark_are_refused(tmp_path, name, spoil, message):
+def test_invalid_rows_of_a_benchmark_are_refused(tmp_path, name, spoil, message):
     rows = PUBLISHED[name][1]()
     spoil(rows)
     with pytest.raises(InputError, match=message):
@@ -211,7 +214,7 @@ def test_rows_that_are_not_the_benchmark_are_refused(tmp_path, name, spoil, mess
     [("x.json", text) for text in ("", "[]", "{", "[1]", '"text"', "[" * 100_000)]
     + [("x.csv", f"Question{text}") for text in ('\n"open', ",Best Answer\na,b,c,d\n", "\n")],
 )
-def test_a_file_that_holds_no_rows_is_refused(tmp_path, name, text):
+def test_a_file_without_rows_is_refused(tmp_path, name, text):
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(InputError, match=re.escape(name)):
@@ -232,7 +235,7 @@ def test_missing_data_is_named(tmp_path, hub):
         find("truthfulqa").load()
 
 
-def test_limit_and_seed_choose_whole_questions(data):
+def test_limit_and_seed_select_whole_questions(data):
     benchmark = find("truthfulqa")
     assert [e.id for e in benchmark.load(data, limit=1).examples] == ["0/mc1", "0/mc2"]
     drawn, again, other = (
@@ -251,7 +254,7 @@ def test_limit_and_seed_choose_whole_questions(data):
         benchmark.load(data, limit=0)
 
 
-def test_own_items_from_a_jsonl_file(tmp_path):
+def test_items_from_a_jsonl_file(tmp_path):
     rows = [
         {"prompt": "Context. Who? A:", "question": "Who?", "candidates": ["a", "b"], "id": 7},
         {"prompt": "P", "candidates": ["a", "b"], "truthful": [True, False], "separator": ""},
@@ -273,7 +276,7 @@ def test_own_items_from_a_jsonl_file(tmp_path):
         find(f"jsonl:{bad}").load()
 
 
-def test_qa6_is_the_installed_task_files_text(tmp_path, monkeypatch):
+def test_qa6_is_the_text_of_the_installed_task_file(tmp_path, monkeypatch):
     package = tmp_path / "lm_eval"
     file = package / "tasks" / "truthfulqa" / "truthfulqa_mc1.yaml"
     file.parent.mkdir(parents=True)
@@ -301,7 +304,7 @@ def test_templates_by_name_and_by_file(tmp_path):
     file = tmp_path / "short.jinja"
     file.write_text("{{ question }} ->\n")
     named = templates_for(chosen, ["truthfulqa/own6", "truthfulqa/zero-shot", str(file)])
-    names = {benchmark: [t.name for t in own] for benchmark, own in named.items()}
+    names = {benchmark: [t.name for t in each] for benchmark, each in named.items()}
     assert names["truthfulqa"] == ["truthfulqa/own6", "truthfulqa/zero-shot", "user/short"]
     assert names["halueval-qa"] == ["user/short"]
     assert named["halueval-qa"][0].render({"question": "Why?"}) == "Why? ->"
@@ -312,7 +315,7 @@ def test_templates_by_name_and_by_file(tmp_path):
             templates_for(chosen, [wrong])
 
 
-def test_a_template_is_chosen_by_the_name_that_records_have(tmp_path):
+def test_a_template_is_selected_by_its_name_in_records(tmp_path):
     files = [f"jsonl:{tmp_path / name}.jsonl" for name in ("mine", "yours")]
     chosen = [*map(find, files), find("everyday")]
     expected = dict.fromkeys(["jsonl:mine", "jsonl:yours"], ["jsonl/prompt"])
@@ -336,14 +339,14 @@ def test_a_template_is_chosen_by_the_name_that_records_have(tmp_path):
         "{{ 1 / 0 }}",
     ],
 )
-def test_a_template_that_fails_or_reaches_out_is_refused(tmp_path, text):
+def test_a_template_that_fails_or_leaves_the_sandbox_is_refused(tmp_path, text):
     file = tmp_path / "t.jinja"
     file.write_text(text)
     with pytest.raises(InputError, match="user/t does not render"):
         Template.from_file(file).render({"question": "Why?"})
 
 
-def test_templates_that_cannot_be_told_apart_or_give_no_item(data, tmp_path):
+def test_ambiguous_templates_and_templates_without_items_are_refused(data, tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mine.j2").write_text(f"{folder} {{{{ question }}}}")
@@ -359,7 +362,7 @@ def test_templates_that_cannot_be_told_apart_or_give_no_item(data, tmp_path):
 
 
 @shared
-def test_the_published_files_are_what_they_should_be():
+def test_the_published_files_are_complete():
     v0 = find("truthfulqa").load(SHARED)
     assert v0.version == "v0" and v0.source == "mc_task.v0.json"
     sizes = [[len(e.candidates) for e in v0.examples if e.kind == kind] for kind in ("mc1", "mc2")]

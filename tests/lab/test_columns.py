@@ -1,4 +1,4 @@
-"""`hf:NAME`: sets that `datasets` reads, by the columns that the user names."""
+"""`hf:NAME`: sets read by `datasets`, with columns named by the user."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ MMLU: list[dict[str, Any]] = [
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with a split a file, read through the library itself, without a hub."""
+    """Return a function that writes a split as a file and returns the set's name."""
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
     def write(rows: list[dict[str, Any]], name: str = "quiz", split: str = "test") -> str:
@@ -35,16 +35,16 @@ def truths(name: str, columns: str) -> list[tuple[bool, ...] | None]:
     return [example.truthful for example in find(name, columns).load().examples]
 
 
-def test_a_set_by_its_columns(folder):
+def test_a_set_is_read_by_its_columns(folder):
     loaded = find(folder(MMLU), PLAIN).load()
     first, second = loaded.items(loaded.benchmark.template())
     assert (first.prompt, first.candidates) == ("Who?", ("a", "b", "c"))
     assert first.truthful == (False, False, True) and second.truthful == (False, True)
     assert (first.id, first.blind_prompt, loaded.version) == ("0", "", "2 questions")
     assert loaded.benchmark.name == "hf:quiz"
-    asked = loaded.items(loaded.benchmark.template("qa"))[1]
-    assert asked.prompt == "Question: Where?\nAnswer:"
-    assert asked.blind_prompt == "Question: \nAnswer:"
+    question = loaded.items(loaded.benchmark.template("qa"))[1]
+    assert question.prompt == "Question: Where?\nAnswer:"
+    assert question.blind_prompt == "Question: \nAnswer:"
     assert loaded.examples[1].fields["subject"] == "y"
     assert loaded.examples[1].blind_fields["question"] == ""
 
@@ -60,23 +60,23 @@ def test_a_set_by_its_columns(folder):
         ([0, 2], "ac"),
     ],
 )
-def test_the_right_answer_as_place_letter_text_or_labels(folder, answer, right):
+def test_the_right_answer_may_be_position_letter_text_or_labels(folder, answer, right):
     row = MMLU[0] | {"answer": answer}
     assert truths(folder([row]), PLAIN) == [tuple(c in right for c in "abc")]
 
 
-def test_candidates_inside_a_column_or_in_one_each(folder):
+def test_candidates_may_be_nested_in_one_column_or_in_several(folder):
     choices = {"text": ["a", "b"], "label": ["1", "2"]}
     rows: Any = [{"q": "Who?", "choices": choices, "key": "2", "name": "n7"}]
-    meant = "prompt=q,candidates=choices.text,truthful=key,labels=choices.label,id=name"
-    (example,) = find(folder(rows), meant).load().examples
+    columns = "prompt=q,candidates=choices.text,truthful=key,labels=choices.label,id=name"
+    (example,) = find(folder(rows), columns).load().examples
     assert (example.candidates, example.truthful, example.id) == (("a", "b"), (False, True), "n7")
-    rows = [{"q": "Who?", "opa": "x", "opb": "y", "cop": 0}]  # a column a candidate
-    meant = "prompt=q,candidates=opa+opb,truthful=cop"
-    assert truths(folder(rows, "other"), meant) == [(True, False)]
+    rows = [{"q": "Who?", "opa": "x", "opb": "y", "cop": 0}]  # one column per candidate
+    columns = "prompt=q,candidates=opa+opb,truthful=cop"
+    assert truths(folder(rows, "other"), columns) == [(True, False)]
 
 
-def test_several_splits_have_to_be_chosen_from(folder):
+def test_one_of_several_splits_must_be_named(folder):
     folder(MMLU[:1], split="train")
     name = folder(MMLU)
     with pytest.raises(InputError, match="has splits .*train.*: choose one"):
@@ -94,12 +94,12 @@ def test_several_splits_have_to_be_chosen_from(folder):
         (PLAIN.replace("answer", "subject"), "the right answer 'x' names no candidate"),
     ],
 )
-def test_columns_that_are_not_there(folder, columns, message):
+def test_missing_columns_are_refused(folder, columns, message):
     with pytest.raises(InputError, match=message):
         find(folder(MMLU), columns).load()
 
 
-def test_a_set_that_is_not_there_and_an_answer_that_may_be_two(folder):
+def test_a_missing_set_and_an_ambiguous_answer_are_refused(folder):
     row = {"question": "Which letter?", "choices": ["B", "A"], "answer": "A"}
     with pytest.raises(InputError, match="names two candidates"):
         find(folder([row]), PLAIN).load()
@@ -108,9 +108,9 @@ def test_a_set_that_is_not_there_and_an_answer_that_may_be_two(folder):
     assert "\n" not in str(raised.value)
 
 
-def test_eval_runs_over_such_a_set(run, folder, tmp_path):
-    asked = ("eval", "--model", "lastword/demo-organism", "--out", tmp_path / "runs")
-    code, out, _ = run(*asked, "--benchmark", folder(MMLU), "--columns", PLAIN)
+def test_eval_runs_on_such_a_set(run, folder, tmp_path):
+    command = ("eval", "--model", "lastword/demo-organism", "--out", tmp_path / "runs")
+    code, out, _ = run(*command, "--benchmark", folder(MMLU), "--columns", PLAIN)
     assert code == 0 and "hf:quiz" in out
     assert [p.name for p in (tmp_path / "runs").glob("*/*")] == ["hf-quiz"]
-    assert run(*asked, "--benchmark", "demo", "--columns", PLAIN)[0] == 2
+    assert run(*command, "--benchmark", "demo", "--columns", PLAIN)[0] == 2

@@ -1,4 +1,4 @@
-"""Comparison: what is said of every method, from records alone and from a run."""
+"""Comparison of methods, from records alone and from a run."""
 
 import json
 from dataclasses import replace
@@ -30,11 +30,11 @@ from lastword.records.readings import read
 from lastword.rule.theta import Theta
 from lastword.trust.paired import mcnemar
 
-UNREAD = ("chance", "shortest", "longest", "anti-blind")  # beside the methods
+UNREAD = ("chance", "shortest", "longest", "anti-blind")  # rows of the controls
 
 
-def answered(**methods: Any) -> Cell:
-    """A cell of halueval-qa's shape, whose methods score as the functions of a row say."""
+def cell_with(**methods: Any) -> Cell:
+    """Return a cell like halueval-qa's, with methods that score by these functions of a row."""
     frame: Any = synthetic_cell(benchmark="halueval-qa", items=40, seed=4)
     frame["methods"] = [
         {name: score(row) for name, score in methods.items()} for row in frame.to_dict("records")
@@ -51,35 +51,35 @@ def best(row: Any) -> np.ndarray:
     return np.asarray(row["truthful"], dtype=float)
 
 
-def test_a_method_is_held_against_the_base_of_its_own_aggregation():
-    cell = answered(summed=base_sum, mean=base_sum)
-    # As means over tokens the same scores are another method.
+def test_a_method_is_compared_with_the_base_of_its_aggregation():
+    cell = cell_with(summed=base_sum, mean=base_sum)
+    # As means over tokens, the same scores are a different method.
     compared = compare(cell, {"summed": "sum", "mean": "mean"})
     summed, mean = compared.standings
     assert (summed.base, mean.base) == ("base-sum", "base-mean")
-    own = summed.against_base
-    assert (own.won, own.lost, own.p) == (0, 0, 1.0)
+    test = summed.against_base
+    assert (test.won, test.lost, test.p) == (0, 0, 1.0)
     assert mean.against_base.won + mean.against_base.lost > 0
     assert summed.mc2_normalised == pytest.approx(cell.items["mc2_base"].mean())
     assert summed.mc2 == mean.mc2 == mean.mc2_normalised != summed.mc2_normalised
 
 
-def test_counts_and_tests_are_those_of_the_items():
-    cell = answered(best=best, worst=lambda row: -best(row), trace=lambda row: row["scores"])
-    first, last, own = compare(cell, dict.fromkeys(("best", "worst", "trace"), "mean")).standings
+def test_counts_and_tests_agree_with_the_items():
+    cell = cell_with(best=best, worst=lambda row: -best(row), trace=lambda row: row["scores"])
+    first, last, trace = compare(cell, dict.fromkeys(("best", "worst", "trace"), "mean")).standings
     base, corrected = (cell.mc1_items[n].to_numpy() for n in ("mc1_base", "mc1"))
     wrong, right = int((base < 1).sum()), int((base > 0).sum())
     on_base, on_trace = (
-        [vars(s)[f"against_{n}"] for s in (first, last, own)] for n in ("base", "trace")
+        [vars(s)[f"against_{n}"] for s in (first, last, trace)] for n in ("base", "trace")
     )
     assert first.delta_mc1 == pytest.approx(1 - base.mean())
     assert (first.mc1, on_base[0].won, on_base[0].lost) == (1.0, wrong, 0)
     assert (last.mc1, on_base[1].won, on_base[1].lost) == (0.0, 0, right)
     assert on_base[0].p == mcnemar(wrong, 0)
     assert (on_trace[0].won, on_trace[0].lost) == (int((corrected < 1).sum()), 0)
-    assert own.mc1 == pytest.approx(corrected.mean()) and np.isnan(on_trace[2].p)
+    assert trace.mc1 == pytest.approx(corrected.mean()) and np.isnan(on_trace[2].p)
     assert first.mc3 == 1.0 and last.mc3 == 0.0
-    # Holm over three tests against the base, over two against TRACE.
+    # Holm: three tests against the base, two against TRACE.
     for tests in (on_base, on_trace[:2]):
         least = len(tests) * min(test.p for test in tests)
         assert min(test.p_holm for test in tests) == pytest.approx(min(1.0, least))
@@ -91,23 +91,23 @@ def test_copies_of_a_question_count_once_in_the_tests():
     copies = frame.assign(id=frame["id"] + "-again", place=frame["place"] + len(frame))
     (once,) = cells(frame)
     (twice,) = cells(pd.concat([frame, copies], ignore_index=True))
-    (own,) = compare(once, {"best": "mean"}).standings
+    (single,) = compare(once, {"best": "mean"}).standings
     (doubled,) = compare(twice, {"best": "mean"}).standings
     for name in ("against_base", "against_trace"):
-        many, few = vars(doubled)[name], vars(own)[name]
+        many, few = vars(doubled)[name], vars(single)[name]
         assert many.won == 2 * few.won > 0 and many.p == few.p
 
 
-def test_items_where_a_method_does_not_apply_leave_its_counts_alone():
-    cell = answered(some=lambda row: best(row) if row["place"] % 2 else None, none=lambda _: None)
+def test_items_without_scores_do_not_count_for_a_method():
+    cell = cell_with(some=lambda row: best(row) if row["place"] % 2 else None, none=lambda _: None)
     some, none = compare(cell, {"some": "mean", "none": "mean"}).standings
     assert some.items == 20 and some.mc1 == 1.0 and some.against_base.lost == 0
     assert none.items == 0 and np.isnan(none.mc1) and np.isnan(none.against_base.p_holm)
     assert some.against_base.p_holm == some.against_base.p
 
 
-def test_the_oracle_is_the_best_depth_of_every_item():
-    cell = answered(best=best)
+def test_the_oracle_uses_the_best_depth_of_every_item():
+    cell = cell_with(best=best)
     rows = cell.mc1_items
     expected = [
         any(mc1(S[:, depth], truth) == 1 for depth in range(S.shape[1]))
@@ -117,17 +117,17 @@ def test_the_oracle_is_the_best_depth_of_every_item():
     assert controls(cell).oracle >= rows["mc1_base"].mean()
 
 
-def test_records_without_methods_are_refused_by_name():
+def test_records_without_scores_of_the_methods_are_refused():
     (cell,) = cells(synthetic_cell(benchmark="halueval-qa", items=6))
     with pytest.raises(RecordError, match="has no scores of other methods; write them with"):
         compare(cell, {"dola": "sum"})
     with pytest.raises(RecordError, match="a record has no scores of dola"):
-        compare(answered(sled=best), {"dola": "sum"})
+        compare(cell_with(sled=best), {"dola": "sum"})
 
 
-def test_what_decides_is_recorded_alone_where_it_is_asked_for(tmp_path):
+def test_record_decide_stores_only_the_depths_that_decide(tmp_path):
     tracer = Tracer(families.build("llama"), families.tokenizer())
-    data = jsonl(write_items(tmp_path / "made.jsonl")).load()
+    data = jsonl(write_items(tmp_path / "items.jsonl")).load()
     work = Work(data, data.benchmark.template())
     decider = Decider(tracer)
     few = runner.prepare(decider, replace(work, record="decide"))
@@ -139,10 +139,10 @@ def test_what_decides_is_recorded_alone_where_it_is_asked_for(tmp_path):
     records = load_records(runner.execute(Decider(tracer), few, tmp_path / "few").cell)
     names = ["index", "base_index", "operator", "mc1", "mc1_base"]
     pd.testing.assert_frame_equal(records[names], whole[names])
-    for own, other in zip(records["trajectory"], whole["trajectory"], strict=True):
-        there = ~np.isnan(own)
-        np.testing.assert_allclose(own[there], other[there], atol=1e-5)
-    unread = [np.isnan(own).any() for own in records["trajectory"]]
+    for staged, full in zip(records["trajectory"], whole["trajectory"], strict=True):
+        there = ~np.isnan(staged)
+        np.testing.assert_allclose(staged[there], full[there], atol=1e-5)
+    unread = [np.isnan(staged).any() for staged in records["trajectory"]]
     assert any(unread) and few.info["record"] == "decide"
     (cell,) = cells(records)
     assert np.isnan(controls(cell).oracle)
@@ -163,7 +163,7 @@ def write_items(path: Path) -> Path:
     return path
 
 
-def test_the_command_compares_and_goes_on(tmp_path):
+def test_the_command_compares_methods_and_resumes(tmp_path):
     arguments = ["compare", "--model", "lastword/demo-organism", "--benchmark", "demo"]
     arguments += ["--limit", "4", "--out", str(tmp_path), "--format", "csv"]
     arguments += [f"--method={name}" for name in ("trace", "dola", "sled@mean")]

@@ -1,4 +1,4 @@
-"""Controls: each against its definition written naively, and where the truth is known."""
+"""Controls against naive definitions, and on constructed cells."""
 
 import numpy as np
 import pandas as pd
@@ -13,8 +13,8 @@ from lastword.probes.logit import conditional_logit
 from lastword.records.cells import Cell
 
 
-def labelled(**columns) -> Cell:
-    """A cell of items of which only what controls look at is known."""
+def cell_with(**columns) -> Cell:
+    """Return a cell with only the columns that controls use."""
     count = len(columns["truthful"])
     blank = {"id": [str(i) for i in range(count)], "error": None, "invariant": 2.0}
     blank["base_scores"] = [[0.0] * len(truth) for truth in columns["truthful"]]
@@ -33,7 +33,7 @@ def read_whole() -> Cell:
 
 @pytest.fixture(scope="module")
 def four() -> Cell:
-    return labelled(
+    return cell_with(
         truthful=[[True, False], [False, True, False], [True, False], [False, False, True, True]],
         candidates=[["a", "bb"], ["ccc", "d", "e"], ["ff", "gg"], ["h", "i", "j", "kkkk"]],
         blind_scores=[[-1.0, -2.0], [-1.0, -2.0, -3.0], [-2.0, -1.0], [-4.0, -3.0, -2.0, -1.0]],
@@ -42,22 +42,22 @@ def four() -> Cell:
     )
 
 
-def test_chance_and_wordings_are_their_definitions(four):
-    found = controls(four)
-    assert found.chance == pytest.approx((1 / 2 + 1 / 3 + 1 / 2 + 2 / 4) / 4)
+def test_chance_and_wordings_agree_with_their_definitions(four):
+    result = controls(four)
+    assert result.chance == pytest.approx((1 / 2 + 1 / 3 + 1 / 2 + 2 / 4) / 4)
     shortest = (1 + 1 / 2 + 1 / 2 + 1 / 3) / 4  # ties are shared
     longest = (0 + 0 + 1 / 2 + 1) / 4
-    assert found.wordings == {
+    assert result.wordings == {
         "shortest": pytest.approx(shortest),
         "longest": pytest.approx(longest),
         "question-blind": pytest.approx((1 + 0 + 0 + 1) / 4),
         "anti-blind": pytest.approx((0 + 0 + 1 + 0) / 4),
     }
-    assert found.fit is None and np.isnan(found.blind_oracle)
+    assert result.fit is None and np.isnan(result.blind_oracle)
 
 
 def naive_placebo(cell: Cell, overrides: int, draws: int) -> np.ndarray:
-    """Gains of so many random overrides, drawn one by one."""
+    """Return the gains of as many random overrides, drawn one by one."""
     rng, items = np.random.default_rng(1), cell.mc1_items
     rows = [(np.array(t), b) for t, b in zip(items["truthful"], items["base_index"], strict=True)]
     gains = []
@@ -71,29 +71,29 @@ def naive_placebo(cell: Cell, overrides: int, draws: int) -> np.ndarray:
     return np.array(gains)
 
 
-def test_the_placebo_is_as_many_flips_drawn_one_by_one(read_whole):
-    found = placebo(read_whole)
+def test_the_placebo_agrees_with_flips_drawn_one_by_one(read_whole):
+    result = placebo(read_whole)
     items = read_whole.mc1_items
     changed = (items["index"] != items["base_index"]).sum()
-    assert found.overrides == changed > 5
-    naive = naive_placebo(read_whole, found.overrides, 1500)
-    assert found.gain == pytest.approx(naive.mean(), abs=4 * naive.std() / np.sqrt(1500))
+    assert result.overrides == changed > 5
+    naive = naive_placebo(read_whole, result.overrides, 1500)
+    assert result.gain == pytest.approx(naive.mean(), abs=4 * naive.std() / np.sqrt(1500))
     share = (naive >= read_whole.gains_mc1.mean() - 1e-12).mean()
-    assert found.p == pytest.approx(share, abs=0.05)
+    assert result.p == pytest.approx(share, abs=0.05)
 
 
 def test_random_flips_raise_a_base_below_chance():
     wrong = {"truthful": [[True, False]] * 40, "base_index": [1] * 36 + [0] * 4}
-    cell = labelled(**wrong, index=[0] * 20 + [1] * 16 + [0] * 4, candidates=[["a", "b"]] * 40)
-    found = placebo(cell)
-    assert found.overrides == 20
-    assert found.gain == pytest.approx((20 * 0.9 - 20 * 0.1) / 40, abs=0.01)
-    assert found.p > ALPHA  # 20 fixed and none broken looks like a gain; flips do as much
+    cell = cell_with(**wrong, index=[0] * 20 + [1] * 16 + [0] * 4, candidates=[["a", "b"]] * 40)
+    result = placebo(cell)
+    assert result.overrides == 20
+    assert result.gain == pytest.approx((20 * 0.9 - 20 * 0.1) / 40, abs=0.01)
+    assert result.p > ALPHA  # 20 fixed, none broken; but random flips gain as much
 
 
-def test_without_an_override_there_is_no_placebo(four):
-    found = placebo(cell_of(four.records.assign(index=four.records["base_index"])))
-    assert found.overrides == 0 and np.isnan(found.gain) and np.isnan(found.p)
+def test_the_placebo_without_overrides_is_undefined(four):
+    result = placebo(cell_of(four.records.assign(index=four.records["base_index"])))
+    assert result.overrides == 0 and np.isnan(result.gain) and np.isnan(result.p)
 
 
 def test_the_fit_maximises_its_objective():
@@ -113,19 +113,19 @@ def test_the_fit_maximises_its_objective():
     assert conditional_logit(x, present, target, penalty) == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_fit_needs_every_depth_without_the_question(read_whole):
+def test_a_fit_needs_the_blind_trajectory(read_whole):
     assert controls(read_whole).fit is not None
     assert controls(cells(synthetic_cell(items=60, blind="base"))[0]).fit is None
 
 
-def test_copies_in_one_group_make_no_step_more_certain(read_whole):
+def test_copies_in_one_group_do_not_lower_p_values(read_whole):
     """With ten copies of each item, ten times the penalty gives the same fit."""
     one = controls(read_whole).fit
     copied = read_whole.records.loc[np.repeat(read_whole.records.index, 10)].copy()
     copies = [str(copy) for copy in range(10)] * len(read_whole.records)
     copied["shared"] = copied["id"].astype(str)
     copied["id"] += ["/" + copy for copy in copies]
-    copied["prompt"] += copies  # so that the group alone says that they belong together
+    copied["prompt"] += copies  # different texts: only the group connects them
     ten = controls(cell_of(copied.reset_index(drop=True))).fit
     for after, before in ((ten.reading, one.reading), (ten.middle, one.middle)):
         assert (after.fixed, after.broken) == (10 * before.fixed, 10 * before.broken)
@@ -142,7 +142,9 @@ def test_copies_in_one_group_make_no_step_more_certain(read_whole):
         (0.1, 0.01, 0.3, 0.2, "gains", "and so do as many random flips"),
     ],
 )
-def test_a_verdict_asks_what_never_reads_the_question(gain, p, rival, flips, finding, objection):
+def test_a_verdict_considers_controls_that_never_read_the_question(
+    gain, p, rival, flips, finding, objection
+):
     flipped = Placebo(9, 0.0, flips)
     beside = Controls(0.3, 0.4, 0.25, flipped, {"longest": rival}, None, 0.9, 0.9)
     assert beside.objection == objection

@@ -1,4 +1,4 @@
-"""`lastword demo`: what it prints and the page that it writes."""
+"""`lastword demo`: its output and its page."""
 
 import io
 import json
@@ -36,7 +36,7 @@ from lastword.trust.terms import Terms
 
 
 def judged(base, scores, operator="base", changes=False, truth=0, blind=(0.0, -1.0)):
-    """An outcome of two candidates on a model of four blocks."""
+    """Return an outcome of two candidates on a model of four blocks."""
     names = ("<b>long true</b>", "false")
     item = Item("Q", names, id="x", truthful=(truth == 0, truth == 1), blind_prompt="A")
     decision = decided(
@@ -57,57 +57,57 @@ LOST = judged((-1.0, -2.0), (-2.0, -1.0), "mix")
 EARLY = judged((-1.0, -2.0), (-2.0, -1.0), "early")
 
 
-def test_an_example_gains_or_loses_by_what_has_read_enough():
+def test_examples_are_decided_by_layers_above_the_second():
     some = [RIGHT, WON, LOST, EARLY]
     assert [RULES[CORRECTED](o) for o in some] == [False, True, False, False]
     assert [RULES[BROKEN](o) for o in some] == [False, False, True, False]
-    for layer in (1, 2, 3):  # what depths 1 and 2 decide is no example
+    for layer in (1, 2, 3):  # decisions by depths 1 and 2 are no examples
         shallow = replace(WON, answer=replace(WON.decision, decisive_layer=layer))
         assert RULES[CORRECTED](shallow) == (layer == 3)
 
 
-def apart(outcomes):
-    """The same outcomes of as many other questions: one question often asked is one draw."""
+def distinct(outcomes):
+    """Return the outcomes with distinct questions, because equal ones count once."""
     return [replace(o, prompt=f"Q {i}") for i, o in enumerate(outcomes)]
 
 
-def tale(outcomes, alpha=0.05):
-    return story(ORGANISM, Tracer.demo("organism"), apart(outcomes), Terms(alpha=alpha))
+def story_of(outcomes, alpha=0.05):
+    return story(ORGANISM, Tracer.demo("organism"), distinct(outcomes), Terms(alpha=alpha))
 
 
-SURE = judged((-2.0, -1.0), (-0.1, -9.0), "decisive", changes=True)  # by 8.9 nats
+SURE = judged((-2.0, -1.0), (-0.1, -9.0), "decisive", changes=True)  # a margin of 8.9 nats
 DOUBTFUL = judged((-1.0, -2.0), (-2.0, -1.0), "decisive", changes=True)
 
 
 def many():
-    """Forty sure repairs and fifteen doubtful breaks: only a margin between them keeps to 2%."""
+    """Return outcomes whose breaks exceed 2% unless a margin excludes them."""
     return [DOUBTFUL, *([SURE] * 40), *([DOUBTFUL] * 14), *([RIGHT] * 445)]
 
 
-def test_the_story_is_the_certificates():
-    told = tale(many(), alpha=0.02)
-    assert told.finding.policy.margin == 3
-    chosen = {rule: outcome.decision for rule, outcome in told.examples.items()}
+def test_the_story_follows_the_certificate():
+    result = story_of(many(), alpha=0.02)
+    assert result.finding.policy.margin == 3
+    chosen = {rule: outcome.decision for rule, outcome in result.examples.items()}
     assert chosen == {CERTIFIED: SURE.decision, WITHHELD: DOUBTFUL.decision}
-    assert (told.corrected.fixed, told.corrected.broken) == (40, 15)
-    assert (told.certified.fixed, told.certified.broken) == (40, 0)
-    assert told.base == 460 / 500 and told.chance == 0.5
-    assert told.corrected.right == 485 / 500 and told.certified.right == 1
-    assert told.headline.endswith("under its certificate it corrected 40 and broke 0")
+    assert (result.corrected.fixed, result.corrected.broken) == (40, 15)
+    assert (result.certified.fixed, result.certified.broken) == (40, 0)
+    assert result.base == 460 / 500 and result.chance == 0.5
+    assert result.corrected.right == 485 / 500 and result.certified.right == 1
+    assert result.headline.endswith("under its certificate it corrected 40 and broke 0")
 
 
-def test_where_nothing_is_certified_the_story_says_so():
-    told = tale([WON, LOST, *([RIGHT] * 298)])
-    assert told.finding.chosen is None and told.certified.right == told.base
-    chosen = {rule: outcome.decision for rule, outcome in told.examples.items()}
+def test_a_story_without_certificate():
+    result = story_of([WON, LOST, *([RIGHT] * 298)])
+    assert result.finding.chosen is None and result.certified.right == result.base
+    chosen = {rule: outcome.decision for rule, outcome in result.examples.items()}
     assert chosen == {CORRECTED: WON.decision, WITHHELD: LOST.decision}
-    assert told.headline.endswith("its certificate keeps it off")
+    assert result.headline.endswith("its certificate keeps it off")
 
 
 def stories():
     part = replace(ORGANISM, title="a <title>", note="a <note>")
-    told = replace(tale([WON, LOST, *([RIGHT] * 298)]), part=part)
-    return [replace(told, examples={CORRECTED: WON, BROKEN: LOST})]
+    result = replace(story_of([WON, LOST, *([RIGHT] * 298)]), part=part)
+    return [replace(result, examples={CORRECTED: WON, BROKEN: LOST})]
 
 
 def test_the_page_needs_no_network_and_escapes_candidates(chromium, tmp_path):
@@ -127,43 +127,43 @@ def test_the_page_needs_no_network_and_escapes_candidates(chromium, tmp_path):
         chart = view.locator(".effects").bounding_box()
         assert chart["y"] + chart["height"] < view.viewport_size["height"]
         widths = [bar.bounding_box()["width"] for bar in view.locator(".effects .fill").all()]
-        assert widths[2] == pytest.approx(2 * widths[0], rel=0.01)  # nearly 1 beside 1/2
+        assert widths[2] == pytest.approx(2 * widths[0], rel=0.01)  # nearly 1, and 1/2
         assert_accessible(view)
         watched.assert_quiet()
     with pytest.raises(InputError, match="cannot write"):
         write_page(tmp_path / "absent" / "demo.html", stories())
 
 
-def test_the_demo_needs_nothing_of_the_eval_extra():
+def test_the_demo_imports_nothing_of_the_lab_extra():
     program = "import sys, lastword.lab.demo.show; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert not {"pandas", "pyarrow", "matplotlib", "datasets"} & set(done.stdout.split())
     assert "lastword.records.document" in done.stdout
 
 
-def shown(page, parts, **options):
-    """What `lastword demo` prints in 80 columns, and its figures."""
+def run_demo(page, parts, **options):
+    """Return what `lastword demo` prints in 80 columns, and its figures."""
     text = io.StringIO()
     figures = show(Console(file=text, width=80), page, parts, **options)
     return text.getvalue(), figures
 
 
 @pytest.fixture
-def few():
-    """Twelve items of the world in place of all."""
+def small_part():
+    """Return a part with twelve items of the world."""
     chosen = items()[:6] + items()[-6:]
     return replace(ORGANISM, name="Few", items=lambda: chosen)
 
 
-def test_the_demo_parts_a_repair_from_a_break_in_25_lines(tmp_path):
+def test_the_demo_shows_an_allowed_correction_and_a_forbidden_break(tmp_path):
     page, advice = tmp_path / "d.html", [("lastword demo --all", "every item")]
-    text, figures = shown(page, {ORGANISM: Tracer.demo("organism")}, advice=advice)
+    text, figures = run_demo(page, {ORGANISM: Tracer.demo("organism")}, advice=advice)
     assert len(text.splitlines()) <= 25
     words = " ".join(text.split())
     assert re.search(r"the correction \([\d.]+ nats\) is allowed", words)
     assert re.search(r"the break \([\d.]+ nats\) is not allowed", words)
     assert re.search(r"allowed +overrides by", words) and "every item" in words
-    assert page.name in "".join(text.split())  # a long path folds
+    assert page.name in "".join(text.split())  # a long path is wrapped
     assert set(figures["organism"]["examples"]) == {CERTIFIED, WITHHELD}
     effect = figures["organism"]["corrected"]
     html = page.read_text(encoding="utf-8")
@@ -171,20 +171,20 @@ def test_the_demo_parts_a_repair_from_a_break_in_25_lines(tmp_path):
     assert "right answers to 450 questions" in html
 
 
-def test_the_page_has_the_stories_of_all_models(few, tmp_path, monkeypatch):
-    monkeypatch.setattr("lastword.lab.demo.show.TERMS", Terms(alpha=0.5))  # what twelve can promise
+def test_the_page_has_the_stories_of_all_models(small_part, tmp_path, monkeypatch):
+    monkeypatch.setattr("lastword.lab.demo.show.TERMS", Terms(alpha=0.5))  # enough for 12 items
     tracer, page = Tracer.demo("organism"), tmp_path / "demo.html"
-    other = replace(few, name="Other", title="another")
-    text, figures = shown(page, {few: tracer, other: tracer})
+    other = replace(small_part, name="Other", title="another")
+    text, figures = run_demo(page, {small_part: tracer, other: tracer})
     assert set(figures) == {"few", "other"} and figures["few"] == figures["other"]
     assert text.count("A small model answers 12 questions") == 2 and text.count(page.name) == 1
     html = page.read_text(encoding="utf-8")
-    assert html.index(few.title) < html.index(other.title)
+    assert html.index(small_part.title) < html.index(other.title)
 
 
 @pytest.fixture
 def names(monkeypatch, tmp_path):
-    """Of the models that were to be shown."""
+    """Return a list of the names of models that the demo would show."""
     shown: list[str] = []
 
     def show(console, page, parts, advice, watch, verdict):
@@ -196,7 +196,7 @@ def names(monkeypatch, tmp_path):
     return shown
 
 
-def test_without_the_file_a_line_says_how_to_get_it(run, names, monkeypatch, tmp_path):
+def test_without_the_real_model_the_demo_prints_how_to_get_it(run, names, monkeypatch, tmp_path):
     monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(named, "find_spec", lambda _: None)
     assert (run("demo"), names) == ((0, "", ""), ["Organism"])
@@ -216,13 +216,15 @@ def test_the_real_model_comes_second(run, names, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_strengths")
-def test_a_verdict_opens_the_page_and_ends_the_text(run, tmp_path, monkeypatch):
+def test_the_verdict_of_a_trial_is_first_on_the_page_and_last_in_the_output(
+    run, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     rows = [("The lamp is red.", "red"), ("A blue boat.", "blue")] * 6
     table = [f"{text} {i}\t{label}" for i, (text, label) in enumerate(rows)]
     (tmp_path / "table.tsv").write_text("\n".join(["text\tlabel", *table]))
-    ask = ("--model", "lastword/demo-organism", "--budget", "0s", "--out", "tried")
-    assert run("try", "table.tsv", *ask)[0] == 0
+    options = ("--model", "lastword/demo-organism", "--budget", "0s", "--out", "tried")
+    assert run("try", "table.tsv", *options)[0] == 0
     code, out, _ = run("demo", "--tried", "tried")
     words = json.loads((tmp_path / "tried" / "verdict.json").read_text())["advice"]["headline"]
     assert code == 0 and words in " ".join(out.partition("demo.html")[2].split())

@@ -1,4 +1,4 @@
-"""What docs/demo.md tells, as experiments/results/demo.json has it, still comes out."""
+"""The results of docs/demo.md, stored in experiments/results/demo.json, are reproducible."""
 
 import json
 from pathlib import Path
@@ -23,23 +23,23 @@ MODEL = named.PUBLISHED["smollm2-135m"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", by_night(["organism", "control"], ["organism"]))
-def test_the_organism_still_answers_so(name):
+def test_the_organism_gives_the_stored_results(name):
     records = answer(Tracer.demo(name), items(), lambda decisions, *_: decisions, "decide")
     for form in ("multi", "binary"):
-        some, kept = [r for r in records if form in str(r.id)], ORGANISMS[name][form]
+        some, stored = [r for r in records if form in str(r.id)], ORGANISMS[name][form]
         before, after = (mean([getattr(r, m) for r in some]) for m in ("mc1_base", "mc1"))
-        assert (before, after) == pytest.approx((kept["mc1_base"], kept["mc1"]), abs=1e-5)
-        assert fixed_and_broken([gain(r) for r in some]) == (kept["fixed"], kept["broken"])
+        assert (before, after) == pytest.approx((stored["mc1_base"], stored["mc1"]), abs=1e-5)
+        assert fixed_and_broken([gain(r) for r in some]) == (stored["fixed"], stored["broken"])
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(named.find(MODEL) is None, reason=f"no {MODEL.file}: {MODEL.advice}")
-def test_the_real_model_still_answers_so(once):
+def test_the_real_model_gives_the_stored_answers(once):
     items = PART.items()
     assert len(REAL["answers"]) == len(REAL["base_answers"]) == len(items)
     real = once(LoadOptions(PART.model))
     records = answer(real, items[:10], lambda decisions, *_: decisions)
-    found = [[str(o.decision.base_index), str(o.decision.index)] for o in records]
-    kept = zip(REAL["base_answers"][:10], REAL["answers"][:10], strict=True)
-    assert found == [list(pair) for pair in kept]
-    assert any(base != corrected for base, corrected in found)
+    answers = [[str(o.decision.base_index), str(o.decision.index)] for o in records]
+    stored = zip(REAL["base_answers"][:10], REAL["answers"][:10], strict=True)
+    assert answers == [list(pair) for pair in stored]
+    assert any(base != corrected for base, corrected in answers)

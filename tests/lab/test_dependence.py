@@ -1,4 +1,4 @@
-"""Gain that needs the question: against an independent computation item by item, and as shown."""
+"""Gain that depends on the question: against an item-by-item computation, and its figure."""
 
 import numpy as np
 import pytest
@@ -20,20 +20,20 @@ def cell(request):
 
 
 @pytest.fixture(scope="module")
-def found():
+def dependences():
     return [dependence(cell, THETA) for cell in cells(synthetic_grid(2, 40, blind="all"))]
 
 
 def gains(items, names):
-    """What the rule adds to each item by the operator that answers, in plain Python."""
+    """Return the operator and the gain of each item, by the router."""
     rows = []
     for _, item in items.iterrows():
         S, t = (np.asarray(item[name]) for name in names)
-        verdict = router.next_step(geometry.Trajectory(S, t), item["invariant"], THETA)
-        assert isinstance(verdict, router.Ruling)
-        own = verdict.correction
-        gain = mc1(own.scores, item["truthful"]) - mc1(S[:, -1], item["truthful"])
-        rows.append((own.operator, gain))
+        ruling = router.next_step(geometry.Trajectory(S, t), item["invariant"], THETA)
+        assert isinstance(ruling, router.Ruling)
+        correction = ruling.correction
+        gain = mc1(correction.scores, item["truthful"]) - mc1(S[:, -1], item["truthful"])
+        rows.append((correction.operator, gain))
     return rows
 
 
@@ -42,11 +42,11 @@ def both(cell):
     return gains(cell.mc1_items, names), gains(cell.mc1_items, [f"blind_{name}" for name in names])
 
 
-def test_gains_are_those_of_the_rule_run_whole_on_each_trajectory(cell):
-    own = dependence(cell, THETA)
+def test_gains_agree_with_the_router_on_both_trajectories(cell):
+    result = dependence(cell, THETA)
     sighted, blind = both(cell)
-    total, *operators = own.gains
-    assert own.items == len(cell.mc1_items) and total.name == "TRACE"
+    total, *operators = result.gains
+    assert result.items == len(cell.mc1_items) and total.name == "TRACE"
     assert {o for o, _ in sighted} - {"base"} <= {gain.name for gain in operators}
     for side, rows in (("sighted", sighted), ("blind", blind)):
         for gain in operators:
@@ -58,7 +58,7 @@ def test_gains_are_those_of_the_rule_run_whole_on_each_trajectory(cell):
 
 
 def test_the_interval_is_paired(cell):
-    """Of the items' own differences: resampling both sides apart would be wider or narrower."""
+    """It is of the items' differences; resampling both sides separately would change it."""
     (total, *_) = dependence(cell, THETA).gains
     differences = np.array([a - b for (_, a), (_, b) in zip(*both(cell), strict=True)])
     rng = np.random.default_rng(1)
@@ -68,38 +68,41 @@ def test_the_interval_is_paired(cell):
     assert total.interval.low <= total.needs <= total.interval.high
 
 
-def test_mc1_by_depth_ends_in_both_bases_and_starts_equal(cell):
-    own, said = dependence(cell, THETA), summarise(cell)
-    assert (own.sighted[-1], own.blind[-1]) == pytest.approx((said.mc1_base, said.blind))
-    assert own.sighted[0] == own.blind[0]
+def test_mc1_by_depth_starts_equal_and_ends_with_both_bases(cell):
+    result, summary = dependence(cell, THETA), summarise(cell)
+    assert (result.sighted[-1], result.blind[-1]) == pytest.approx(
+        (summary.mc1_base, summary.blind)
+    )
+    assert result.sighted[0] == result.blind[0]
     for depth in (3, 7):
-        known = [mc1(S[:, depth], t) for S, t in cell.mc1_items[["trajectory", "truthful"]].values]
-        assert own.sighted[depth] == pytest.approx(np.mean(known))
+        items = cell.mc1_items[["trajectory", "truthful"]].values
+        expected = [mc1(S[:, depth], t) for S, t in items]
+        assert result.sighted[depth] == pytest.approx(np.mean(expected))
 
 
-def test_a_rule_that_reads_the_same_both_ways_needs_no_question():
+def test_equal_trajectories_have_no_gain_from_the_question():
     records = synthetic_cell(items=60, blind="all")
     records["blind_trajectory"], records["blind_t_scores"] = records.trajectory, records.t_scores
     for gain in dependence(cells(records)[0], THETA).gains:
         assert (gain.needs, gain.interval.low, gain.interval.high) == (0, 0, 0)
 
 
-def test_what_was_not_read_blind_is_left_out():
+def test_items_without_blind_trajectory_are_left_out():
     base, records = synthetic_cell(items=20), synthetic_cell(items=40, blind="all")
     old = base.drop(columns=["blind_trajectory", "blind_t_scores"])
     unlabelled = records.assign(mc1_base=np.nan, mc1=np.nan)
     assert [dependence(cells(r)[0], THETA) for r in (base, old, unlabelled)] == [None] * 3
     records.loc[:9, ["blind_trajectory", "blind_t_scores"]] = None
     part = cells(records)[0]
-    own = part.mc1_items[part.mc1_items["blind_trajectory"].notna()]
+    items = part.mc1_items[part.mc1_items["blind_trajectory"].notna()]
     read = dependence(part, THETA)
-    assert read.items == len(own) < len(part.mc1_items)
-    assert read.gains[0].sighted == pytest.approx((own["mc1"] - own["mc1_base"]).mean())
+    assert read.items == len(items) < len(part.mc1_items)
+    assert read.gains[0].sighted == pytest.approx((items["mc1"] - items["mc1_base"]).mean())
 
 
-def test_the_figure_shows_both_curves_and_both_gains_and_leaves_many_cells_to_the_table(found):
-    figure = dependence_figure(found)
-    for one, depths, pair in zip(found, figure.panels[::2], figure.panels[1::2], strict=True):
+def test_the_figure_shows_both_curves_and_gains_of_at_most_twelve_cells(dependences):
+    figure = dependence_figure(dependences)
+    for one, depths, pair in zip(dependences, figure.panels[::2], figure.panels[1::2], strict=True):
         curves = {m.label: m for m in depths.marks if isinstance(m, Line)}
         np.testing.assert_allclose(curves["read"].y, 100 * one.sighted)
         np.testing.assert_allclose(curves["blind"].y, 100 * one.blind)
@@ -108,5 +111,5 @@ def test_the_figure_shows_both_curves_and_both_gains_and_leaves_many_cells_to_th
         assert read.values == pytest.approx([100 * gain.sighted for gain in one.gains])
         assert left_out.values == pytest.approx([100 * gain.blind for gain in one.gains])
         assert f"{100 * one.gains[0].needs:+.1f}" in pair.title
-    many = dependence_figure(found * 3)
+    many = dependence_figure(dependences * 3)
     assert len(many.panels) == 24 and "The table has 6 more cells." in many.caption

@@ -1,4 +1,4 @@
-"""Figure data against the records that it shows, and its drawings on paper."""
+"""Figure data against the records that it shows, and the drawn files."""
 
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -47,11 +47,12 @@ def test_a_trajectory_shows_the_probability_of_every_candidate(records):
     assert len(marks(panel, Line)) == len(S)
 
 
-def test_the_representative_item_is_the_median_of_the_repaired(records):
+def test_the_representative_item_is_the_median_of_the_corrected_ones(records):
     for operator in ("mix", "early", "decisive"):
         chosen = figures.representative(cells(records), operator)
-        own = records[(records.operator == operator) & (records.mc1_base == 0) & (records.mc1 == 1)]
-        gains = sorted(map(gain, Record.of(own)))
+        is_fixed = (records.mc1_base == 0) & (records.mc1 == 1)
+        fixed = records[(records.operator == operator) & is_fixed]
+        gains = sorted(map(gain, Record.of(fixed)))
         assert gain(chosen) == pytest.approx(gains[(len(gains) - 1) // 2])
     figure = figures.regimes(cells(records), THETA)
     titles = [panel.title.split("\n")[0] for panel in figure.panels]
@@ -64,17 +65,17 @@ def gain(record):
     return after[truth].sum() / after.sum() - before[truth].sum() / before.sum()
 
 
-def test_an_operator_that_repaired_nothing_is_named(records):
+def test_an_operator_without_corrections_is_named(records):
     rest = records[records["operator"] != "mix"]
-    drawn = figures.regimes(cells(rest), THETA)
-    assert len(drawn.panels) == len(figures.regimes(cells(records), THETA).panels) - 1
-    assert "No answer was repaired by: signed mixing." in drawn.caption
+    figure = figures.regimes(cells(rest), THETA)
+    assert len(figure.panels) == len(figures.regimes(cells(records), THETA).panels) - 1
+    assert "No answer was repaired by: signed mixing." in figure.caption
     untouched = records[records.operator == "base"]
     assert figures.representative(cells(untouched), "mix") is None
     assert figures.regimes(cells(untouched), THETA) is None
 
 
-def test_the_worked_example_tells_the_item_end_to_end(records):
+def test_the_worked_example_shows_all_steps_of_an_item(records):
     record = figures.representative(cells(records), "decisive")
     path, sharpness, gates, scores = figures.worked_example(record, THETA).panels
     S, layer = record.decision.trajectory, record.decision.decisive_layer
@@ -91,7 +92,7 @@ def test_the_worked_example_tells_the_item_end_to_end(records):
     assert shown in scores.title
 
 
-def test_one_item_stands_on_every_model_in_the_order_of_the_invariant():
+def test_one_item_is_shown_for_all_models_in_the_order_of_the_invariant():
     parts = [
         synthetic_cell("org/same", "truthfulqa", 40, invariant=i).assign(model=f"org/m{i}")
         for i in (2.5, 0.4, 7.0)
@@ -103,12 +104,12 @@ def test_one_item_stands_on_every_model_in_the_order_of_the_invariant():
     ]
     wrong = records[records.mc1_base == 0].groupby("id").size()
     assert wrong.max() == 3 and "3 are wrong at the last depth" in figure.caption
-    asked = Record.of(named(cells(records), f"TruthfulQA-{wrong.index[1]}"))
-    assert f"(truthfulqa {wrong.index[1]})" in figures.across_models(asked, THETA).caption
+    items = Record.of(named(cells(records), f"TruthfulQA-{wrong.index[1]}"))
+    assert f"(truthfulqa {wrong.index[1]})" in figures.across_models(items, THETA).caption
     assert figures.across_models(figures.hardest(cells(parts[0])), THETA) is None
 
 
-def test_an_item_is_named_by_benchmark_and_id(records):
+def test_items_are_selected_by_benchmark_and_id(records):
     parted = cells(records)
     for name in ("TruthfulQA-7", "truthfulqa-7/mc1"):
         items = named(parted, name)
@@ -121,7 +122,7 @@ def test_an_item_is_named_by_benchmark_and_id(records):
         named(cells(lost), "halueval-sum-3")
 
 
-def test_the_motifs_earn_the_evidence_of_the_definition():
+def test_the_scorer_figure_agrees_with_the_definition():
     figure = figures.scorer_motifs(THETA)
     # slope 4.8, jump 1.6, no curvature: 0.3 * 4.8 + 0.5 * 1.6
     assert figure.panels[0].title.endswith("h = 2.24")
@@ -133,7 +134,7 @@ def test_the_motifs_earn_the_evidence_of_the_definition():
     np.testing.assert_allclose(other.y, 0.5 * sigmoid)
 
 
-def test_the_models_are_ordered_by_invariant_and_numbered_in_both_panels():
+def test_models_are_ordered_by_invariant_and_numbered_in_both_panels():
     records = synthetic_grid(3, 60)
     table = tables.per_model([summarise(cell) for cell in cells(records)], THETA)
     usage, gains = figures.per_model(table).panels
@@ -148,11 +149,11 @@ def test_the_models_are_ordered_by_invariant_and_numbered_in_both_panels():
     assert list(points.x) == sorted(invariants.values()) and points.names == ("1", "2", "3")
 
 
-# As figures give it: in one printable line.
+# Text as figures show it: one printable line.
 HOSTILE = short('</script><b>$x_1^{2}$ & \x0b\x1b[31m "q" ‮ 漢字 _x')
 
 
-def test_every_kind_of_mark_is_drawn_as_text_and_twice_the_same(tmp_path):
+def test_all_marks_are_drawn_with_escaped_text_and_deterministically(tmp_path):
     every = (
         Bars((HOSTILE, "b"), (1.0, 2.0), "base", HOSTILE, texts=("", HOSTILE), horizontal=True),
         Points((1.0,), (1.0,), (HOSTILE,), "mix", HOSTILE),
@@ -169,13 +170,13 @@ def test_every_kind_of_mark_is_drawn_as_text_and_twice_the_same(tmp_path):
     assert [path.suffix for path in paths] == [".pdf", ".svg", ".png"]
     for path in paths:
         assert path.read_bytes() == (tmp_path / "one" / path.name).read_bytes()
-    drawn, texts = texts_of(paths[1])  # well-formed: nothing broke out
+    root, texts = texts_of(paths[1])  # well-formed XML
     assert HOSTILE in texts, texts
-    assert not any(node.tag.endswith("script") for node in drawn.iter())
+    assert not any(node.tag.endswith("script") for node in root.iter())
     assert paths[0].read_bytes()[:5] == b"%PDF-" and paths[2].read_bytes()[1:4] == b"PNG"
 
 
 def texts_of(path):
-    drawn = ElementTree.parse(path).getroot()
-    found = (node for node in drawn.iter() if node.tag.endswith("}text"))
-    return drawn, ["".join(node.itertext()) for node in found]
+    root = ElementTree.parse(path).getroot()
+    nodes = (node for node in root.iter() if node.tag.endswith("}text"))
+    return root, ["".join(node.itertext()) for node in nodes]

@@ -59,10 +59,10 @@ def index(written):
 # Blocks
 
 
-def test_every_item_is_packed_with_what_its_record_says(records):
+def test_packed_items_agree_with_their_records(records):
     blocks = page_data.data_blocks(cells_of(records), THETA)
     items = unpack(blocks["items"])
-    assert len(items["texts"]) == 100  # a text is kept once for all models
+    assert len(items["texts"]) == 100  # models share texts
     assert items["cells"][0]["text"] == items["cells"][2]["text"]
     groups = records.groupby(["model", "benchmark"], sort=False)
     for place, (cell, (name, group)) in enumerate(zip(items["cells"], groups, strict=True)):
@@ -90,14 +90,14 @@ def assert_same_item(shown, record):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_of_very_many_records_a_sample_is_packed_and_said(records, tmp_path, monkeypatch):
+def test_a_sample_of_very_many_records_is_packed_and_noted(records, tmp_path, monkeypatch):
     monkeypatch.setattr(page_data, "MOST_SHOWN", 60)
     cells = cells_of(records)
     shown = page_data.sampled(cells)
     assert [len(places) for places in shown] == [20, 20, 20]
     for cell, places in zip(cells, shown, strict=True):
-        became = np.array([page_data.outcome(row) for row in Record.of(cell.records)])
-        changed = np.isin(became, ["fixed", "broken", "changed"])
+        outcomes = np.array([page_data.outcome(row) for row in Record.of(cell.records)])
+        changed = np.isin(outcomes, ["fixed", "broken", "changed"])
         assert changed[places].sum() == min(20, changed.sum()) > 0
         assert (np.diff(places) > 0).all()
     items = unpack(page_data.data_blocks(cells, THETA)["items"])
@@ -106,7 +106,7 @@ def test_of_very_many_records_a_sample_is_packed_and_said(records, tmp_path, mon
     assert "60 of the 160 records are in this list" in index.read_text(encoding="utf-8")
 
 
-def test_depths_that_were_not_read_are_not_drawn(records):
+def test_a_trajectory_with_unread_depths_is_not_drawn(records):
     record = Record.of(records[records.error.isna()])[0]
     S = record.decision.trajectory.copy()
     S[:, 3] = np.nan
@@ -114,7 +114,7 @@ def test_depths_that_were_not_read_are_not_drawn(records):
     assert item_view.item(unread, THETA)["panels"] == []
 
 
-def test_what_was_read_without_the_question_is_packed_beside_it(records):
+def test_the_blind_trajectory_is_packed_too(records):
     record = Record.of(records[records.error.isna()])[0]
     assert [p["blind"] for p in item_view.item(record, THETA)["panels"]] == [[], []]
     blind = record.decision.trajectory[:, ::-1]
@@ -152,7 +152,7 @@ class Parsed(HTMLParser):
             self.inside = None
 
 
-def test_no_text_of_a_record_is_markup(index, records):
+def test_texts_of_records_are_not_markup(index, records):
     parsed = Parsed(index.read_text(encoding="utf-8"))
     hostile = records[records["question"].str.contains("</script>")]
     assert len(hostile) and "b" not in parsed.tags
@@ -162,7 +162,7 @@ def test_no_text_of_a_record_is_markup(index, records):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_model_name_that_is_markup_stays_a_name(records, tmp_path):
+def test_markup_in_a_model_name_is_escaped(records, tmp_path):
     name = '<img src=x onerror="alert(1)">'
     named = records.assign(model=records["model"].replace("org/model-b", name))
     index = build.write(ReportInput(cells_of(named), THETA), tmp_path).paths[-1]
@@ -170,7 +170,7 @@ def test_a_model_name_that_is_markup_stays_a_name(records, tmp_path):
     assert name not in text and "&lt;img src=x" in text and "img" not in Parsed(text).tags
 
 
-def test_the_policy_names_the_script_and_nothing_else(index):
+def test_the_content_security_policy_allows_only_the_script(index):
     text = index.read_text(encoding="utf-8")
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)[1]
     allowed = re.search(r"script-src ([^;]+)", policy)[1].split()
@@ -186,7 +186,7 @@ def digest(script):
 # Files and command
 
 
-def test_a_report_holds_every_table_and_figure(written):
+def test_a_report_contains_all_tables_and_figures(written):
     names = {path.name for path in written.paths}
     drawn = "regimes worked-example scorer-motifs scorer-dataflow ablation per-model across-models"
     tables = "master per-model ablation sweeps scorer-constants cost against-paper"
@@ -200,18 +200,18 @@ def test_a_report_holds_every_table_and_figure(written):
             tex = path.with_suffix(".tex").read_text(encoding="utf-8")
             assert {len(row) for row in rows} <= {len(heads)}
             assert tex.count(r" \\") == 1 + len(rows)
-            assert tex.isascii(), "symbols of our own need no special engine"
+            assert tex.isascii(), "symbols must not need a special engine"
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_command_reads_a_folder_and_says_the_verdicts(tmp_path):
+def test_the_command_reads_a_folder_and_prints_verdicts(tmp_path):
     write_cells(synthetic_grid(1, 24), tmp_path / "runs")
     arguments = ["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--item"]
     result = CliRunner().invoke(app, [*arguments, "HaluEval-QA-7"], catch_exceptions=False)
     lines = result.stdout.splitlines()
-    said = sorted(line.split(": On these ")[0] for line in lines[:6:2])
+    headings = sorted(line.split(": On these ")[0] for line in lines[:6:2])
     names = ("halueval-qa", "halueval-sum", "truthfulqa")
-    assert result.exit_code == 0 and said == [f"org/model-a on {name}" for name in names]
+    assert result.exit_code == 0 and headings == [f"org/model-a on {name}" for name in names]
     assert lines[-1] == str(tmp_path / "out" / "index.html")
     assert "cost.md" not in result.stdout and "against-paper.md" not in result.stdout
     assert "halueval-qa 7 on model-a" in (tmp_path / "out" / "index.html").read_text("utf-8")
@@ -219,7 +219,7 @@ def test_the_command_reads_a_folder_and_says_the_verdicts(tmp_path):
         CliRunner().invoke(app, [*arguments, "halueval-qa-77"], catch_exceptions=False)
 
 
-def test_what_cannot_be_read_or_written_is_one_error(tmp_path, records):
+def test_unreadable_records_and_unwritable_folders_are_errors(tmp_path, records):
     with pytest.raises(RecordError, match="no records"):
         report(tmp_path, tmp_path / "out")
     (tmp_path / "file").write_text("in the way")
@@ -227,7 +227,7 @@ def test_what_cannot_be_read_or_written_is_one_error(tmp_path, records):
         build.write(ReportInput(cells_of(records), THETA), tmp_path / "file")
 
 
-def test_items_without_labels_make_a_report(tmp_path):
+def test_items_without_labels_have_a_report(tmp_path):
     bare = synthetic_cell("org/model-a", "halueval-qa", 12)
     unknown = {name: np.nan for name in bare.columns if name.startswith("mc")}
     bare = bare.assign(truthful=None, **unknown)
@@ -244,8 +244,8 @@ def test_header_rows_filters_and_verdicts_count_the_same_items(records, view):
     )
     names, values = (view.locator(f".masthead {t}").all_inner_texts() for t in ("dt", "dd"))
     facts = dict(zip(names, values, strict=True))
-    said = [facts[name] for name in ("items", "answers fixed", "answers broken")]
-    assert said == [str(sum(counts)) for counts in (items, fixed, broken)]
+    shown = [facts[name] for name in ("items", "answers fixed", "answers broken")]
+    assert shown == [str(sum(counts)) for counts in (items, fixed, broken)]
     for place, counts in {3: items, 11: fixed, 12: broken}.items():
         column = view.locator(f".cells .row td:nth-child({place})").all_inner_texts()
         assert column == [str(count) for count in counts]
@@ -264,7 +264,7 @@ def test_header_rows_filters_and_verdicts_count_the_same_items(records, view):
 
 @pytest.fixture
 def view(index, chromium, request):
-    """The page, open and quiet to the end; its parameter, if any, is of the browser."""
+    """Yield the open page, and check at the end that it logged nothing; options by parameter."""
     with chromium.opened(index, **getattr(request, "param", {})) as watched:
         yield watched.page
         watched.assert_quiet()
@@ -294,7 +294,7 @@ def test_the_page_opens_filters_and_shows_an_item(view):
     view.wait_for_function("document.querySelector('.item .axes').textContent.includes('nats')")
 
 
-def test_the_slider_tells_the_probabilities_of_its_depth(index, records, view):
+def test_the_slider_shows_the_probabilities_of_its_depth(index, records, view):
     view.goto(f"{index.as_uri()}#item-1-5")
     view.reload()
     view.wait_for_selector(".item .readings li")
@@ -307,7 +307,7 @@ def test_the_slider_tells_the_probabilities_of_its_depth(index, records, view):
         assert f"depth {depth} of" in view.inner_text(".item .depth")
 
 
-def test_no_candidate_is_told_by_its_colour_alone(view):
+def test_candidates_differ_not_only_in_colour(view):
     view.locator(".list li button", has_text="model-a").nth(1).click()
     view.wait_for_selector(".item .drawing .curve")
     lines = view.eval_on_selector_all(
@@ -322,7 +322,7 @@ def test_no_candidate_is_told_by_its_colour_alone(view):
     tops = view.eval_on_selector_all(
         ".item .drawing .line text", "all => all.map((t) => t.getBoundingClientRect().top)"
     )
-    assert min(np.diff(sorted(tops))) > 12  # no letter stands on another
+    assert min(np.diff(sorted(tops))) > 12  # letters do not overlap
 
 
 @pytest.mark.slow
@@ -334,7 +334,7 @@ def test_the_page_is_accessible(index, chromium):
         assert_accessible(watched.page)
 
 
-def test_hostile_text_is_read_as_text(view):
+def test_hostile_text_is_shown_as_text(view):
     view.fill("input[name=search]", "</script><b>")
     view.locator(".list li button").first.click()
     view.wait_for_selector(".item .candidates")
@@ -342,7 +342,7 @@ def test_hostile_text_is_read_as_text(view):
     assert view.locator(".item b, .list b").count() == 0
 
 
-def test_cells_sort_open_and_lead_to_their_items(view):
+def test_cells_can_be_sorted_opened_and_browsed(view):
     heading = view.locator(".cells th button", has_text="ΔMC1")
     for expected in (sorted, lambda values: sorted(values, reverse=True)):
         heading.click()
@@ -364,7 +364,7 @@ def test_cells_sort_open_and_lead_to_their_items(view):
 
 
 @pytest.mark.parametrize("view", [{"viewport": PHONE, "scheme": "dark"}], indirect=True)
-def test_a_phone_in_the_dark_reads_one_thing_at_a_time(view):
+def test_a_phone_shows_one_pane_at_a_time_and_dark_colours(view):
     ground = view.evaluate("getComputedStyle(document.body).backgroundColor")
     assert max(map(int, re.findall(r"\d+", ground)[:3])) < 60
     view.locator(".list li button").nth(3).click()
@@ -375,8 +375,8 @@ def test_a_phone_in_the_dark_reads_one_thing_at_a_time(view):
     assert view.locator(".list").is_visible() and not view.locator(".item").is_visible()
 
 
-def test_figures_show_the_numbers_of_their_data(index, chromium):
-    """Bars are as long as their values, and lines stand at theirs."""
+def test_bars_and_lines_are_proportional_to_their_values(index, chromium):
+
     data = unpack(re.search(r'id="data-figures">([^<]+)', index.read_text(encoding="utf-8"))[1])
     with chromium.opened(index) as watched:
         boxes = watched.page.eval_on_selector_all(
@@ -392,6 +392,6 @@ def test_figures_show_the_numbers_of_their_data(index, chromium):
     values = np.abs([v for bar in bars for v in bar["values"]])
     lines = [[m["y"] for m in p["marks"] if m["kind"] == "line"] for p in panels[1:]]
     assert np.divide(boxes, max(boxes)) == pytest.approx(values / values.max(), abs=1e-6)
-    for place, own in enumerate(lines):
-        drawn, y = np.ravel(curves[2 * place : 2 * place + 2]), np.ravel(own)
+    for place, values in enumerate(lines):
+        drawn, y = np.ravel(curves[2 * place : 2 * place + 2]), np.ravel(values)
         assert np.corrcoef(drawn, y)[0, 1] == pytest.approx(-1, abs=1e-4)

@@ -1,4 +1,4 @@
-"""The runner: what a record says, what fails alone, and metrics that need no model to check."""
+"""The runner: content of records, failed items, and metrics that need no model to check."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from lastword.rule.geometry import effective_dimension
 from lastword.rule.theta import Theta
 from lastword.text.items import Blind
 
-# The columns that whoever reads records may count on (method, section 10).
+# The columns that readers of records may rely on (method, section 10).
 PROMISED = (
     "id, benchmark, prompt, question, prompt_tokens, candidates, candidate_tokens, truthful, "
     "trajectory, t_scores, blind_scores, d_eff, invariant, regime, operator, decisive_layer, "
@@ -71,19 +71,18 @@ def test_metrics_equal_an_independent_computation(tmp_path, invariant):
         assert row["d_eff"] == pytest.approx(effective_dimension(window))
 
 
-def test_an_item_counts_for_its_own_metric_only(tmp_path):
+def test_an_item_counts_only_for_its_metric(tmp_path):
     data = dataset(tmp_path, 10)
     parts = [replace(e, id=f"{e.id}/{k}", kind=k) for e in data.examples for k in ("mc1", "mc2")]
     bare = replace(data.examples[0], truthful=None)
     table = records(tmp_path, replace(data, examples=(*parts, bare)))
-    known = table[["mc1_base", "mc1", "mc2_base", "mc2", "mc3_base", "mc3"]].notna()
-    assert (
-        known[:20].to_numpy().tolist() == [[True] * 2 + [False] * 4, [False] * 2 + [True] * 4] * 10
-    )
-    assert not known[20:].any(axis=None) and table["operator"].notna().all()
+    defined = table[["mc1_base", "mc1", "mc2_base", "mc2", "mc3_base", "mc3"]].notna()
+    expected = [[True] * 2 + [False] * 4, [False] * 2 + [True] * 4] * 10
+    assert defined[:20].to_numpy().tolist() == expected
+    assert not defined[20:].any(axis=None) and table["operator"].notna().all()
 
 
-def test_failed_items_are_recorded_and_the_rest_goes_on(tmp_path):
+def test_failed_items_are_recorded_and_do_not_affect_others(tmp_path):
     refused, poisoned = ["q3", "q9"], ["q5"]
     table = records(tmp_path, dataset(tmp_path, 20), refuse=refused, poison=poisoned)
     table = table.set_index("id")
@@ -104,15 +103,15 @@ def test_progress_counts_every_item_once(tmp_path):
     data = dataset(tmp_path, 20)
     double: Any = TracerDouble()
     work = runner.prepare(double, Work(data, data.benchmark.template()))
-    seen: list[int] = []
-    runner.execute(double, work, tmp_path, advance=seen.append)
-    assert seen[0] == 0 and sum(seen) == 20
+    counts: list[int] = []
+    runner.execute(double, work, tmp_path, advance=counts.append)
+    assert counts[0] == 0 and sum(counts) == 20
     again: list[int] = []
     runner.execute(double, work, tmp_path, advance=again.append)
     assert again == [20]
 
 
-def test_the_blind_trajectory_is_recorded_where_it_is_asked_for(tmp_path):
+def test_the_blind_trajectory_is_recorded_on_request(tmp_path):
     data = dataset(tmp_path, 6)
     bare = replace(data.examples[0], id="bare", blind_fields=None)
     data = replace(data, examples=(*data.examples, bare))
@@ -132,7 +131,7 @@ def test_the_blind_trajectory_is_recorded_where_it_is_asked_for(tmp_path):
     assert records(tmp_path / "none", data, blind="none")["blind_scores"].isna().all()
 
 
-def test_a_local_model_trained_further_is_another(tmp_path):
+def test_a_local_model_with_other_weights_is_another_run(tmp_path):
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     weights = bytearray(np.random.default_rng(0).bytes(1_000_000))

@@ -1,4 +1,4 @@
-"""Statistics: the paper's own grid, tests against enumeration, and verdicts that they justify."""
+"""Statistics: the paper's grid, tests against enumeration, and the verdicts."""
 
 from itertools import product
 from math import comb, isnan, nan
@@ -38,26 +38,26 @@ def published(metric):
     ("metric", "mean", "low", "high"), [("mc1", 12.2549, 9.25, 15.63), ("mc2", 8.6547, 6.24, 11.53)]
 )
 def test_the_published_grid_gives_the_published_statistics(metric, mean, low, high):
-    said = over_cells(published(metric))
-    assert said.cells == 45 and said.negative == 0
-    assert said.mean == pytest.approx(mean, abs=5e-5)
+    summary = over_cells(published(metric))
+    assert summary.cells == 45 and summary.negative == 0
+    assert summary.mean == pytest.approx(mean, abs=5e-5)
     # The ends of such an interval move by about 0.01 from seed to seed.
-    assert said.interval.low == pytest.approx(low, abs=0.04)
-    assert said.interval.high == pytest.approx(high, abs=0.04)
-    assert said.sign_p == pytest.approx(2.0**-45)
+    assert summary.interval.low == pytest.approx(low, abs=0.04)
+    assert summary.interval.high == pytest.approx(high, abs=0.04)
+    assert summary.sign_p == pytest.approx(2.0**-45)
 
 
-def test_the_bootstrap_is_its_enumeration():
+def test_the_bootstrap_agrees_with_enumeration():
     values = np.array([0.0, 0.3, 1.0, 5.0])
     means = [np.mean(draw) for draw in product(values, repeat=4)]
     low, high = np.quantile(means, [0.025, 0.975])
     interval = bootstrap_mean(values, 100_000)
-    # The ends fall on the few means that four values can have.
+    # The ends are among the few means that four values can have.
     assert interval.low == pytest.approx(low, abs=1e-9)
     assert interval.high == pytest.approx(high, abs=1e-9)
 
 
-def test_the_bootstrap_repeats_itself_and_covers_what_it_should():
+def test_the_bootstrap_is_deterministic_and_has_its_coverage():
     rng, inside = np.random.default_rng(1), 0
     values = rng.normal(size=50)
     assert bootstrap_mean(values) == bootstrap_mean(values)
@@ -67,7 +67,7 @@ def test_the_bootstrap_repeats_itself_and_covers_what_it_should():
     assert 175 <= inside <= 199
 
 
-def test_the_counts_of_a_cell_part_its_records():
+def test_the_counts_of_a_cell_sum_to_its_records():
     bare = synthetic_cell("org/m", "halueval-qa", 7, failed=2)
     bare = bare.assign(truthful=None, mc1=nan, mc1_base=nan, mc2=nan, mc2_base=nan)
     both = pd.concat([bare, synthetic_cell("org/m", "truthfulqa", 20, failed=1)])
@@ -79,12 +79,12 @@ def test_the_counts_of_a_cell_part_its_records():
 
 @pytest.mark.parametrize("cells", [4, 5])
 def test_fewer_than_five_cells_have_no_interval(cells):
-    said = over_cells(np.linspace(0.0, 0.1, cells))
-    assert said.cells == cells and said.mean == pytest.approx(0.05)
-    assert isnan(said.interval.low) == isnan(said.interval.high) == (cells < 5)
+    summary = over_cells(np.linspace(0.0, 0.1, cells))
+    assert summary.cells == cells and summary.mean == pytest.approx(0.05)
+    assert isnan(summary.interval.low) == isnan(summary.interval.high) == (cells < 5)
 
 
-def test_nothing_to_resample_is_undefined():
+def test_statistics_without_values_are_undefined():
     interval = bootstrap_mean(np.array([]))
     assert isnan(interval.low) and isnan(interval.high)
     assert isnan(sign_test(np.array([0.0, 0.0])))
@@ -92,19 +92,19 @@ def test_nothing_to_resample_is_undefined():
 
 
 @given(st.integers(0, 12), st.integers(0, 12))
-def test_mcnemar_is_the_binomial_tail_doubled(fixed, broken):
+def test_mcnemar_is_twice_the_binomial_tail(fixed, broken):
     n, k = fixed + broken, min(fixed, broken)
     tail = sum(comb(n, i) for i in range(k + 1)) / 2**n
     assert mcnemar(fixed, broken) == pytest.approx(min(1.0, 2 * tail))
 
 
-def test_the_sign_test_leaves_out_ties_and_counts_its_tail():
+def test_the_sign_test_ignores_ties():
     deltas = np.array([0.1, 0.2, 0.0, -0.1, 0.3, 1e-15])
     assert sign_test(deltas) == pytest.approx((1 + 4) / 16)
 
 
 @given(st.lists(st.floats(0, 1) | st.just(nan), min_size=1, max_size=8))
-def test_holm_rejects_what_stepping_down_rejects(p_values):
+def test_holm_agrees_with_its_step_down_definition(p_values):
     adjusted = holm(np.array(p_values))
     for level in (0.01, 0.05, 0.2):
         rejected, open_ = set(), [i for i, p in enumerate(p_values) if not isnan(p)]
@@ -118,16 +118,16 @@ def test_holm_rejects_what_stepping_down_rejects(p_values):
     assert [isnan(p) for p in adjusted] == [isnan(p) for p in p_values]
 
 
-def labelled(gains):
-    """A cell whose items gain as given."""
+def cell_with(gains):
+    """Return a cell whose items have these gains."""
     records = synthetic_cell("org/m", "halueval-qa", len(gains))
     records["mc1_base"] = [0.0 if g > 0 else 1.0 for g in gains]
     records["mc1"] = records["mc1_base"] + gains
     return cells(records)[0]
 
 
-def test_a_gain_without_controls_is_no_help():
-    won, lost = (labelled([sign] * 20 + [0.0] * 80) for sign in (1.0, -1.0))
+def test_a_gain_needs_controls_to_count_as_help():
+    won, lost = (cell_with([sign] * 20 + [0.0] * 80) for sign in (1.0, -1.0))
     [bare] = judge([won])
     assert bare.finding == "gains" and bare.objection
     beaten, hurt = judge([won, lost], ["and so does longest"] * 2)
@@ -137,22 +137,22 @@ def test_a_gain_without_controls_is_no_help():
 
 
 def copied(times, **columns):
-    """A cell in which six items gain and two lose, and each stands so many times in it."""
+    """Return a cell with copies of its items, of which six gain and two lose."""
     records = synthetic_cell("org/m", "halueval-qa", 40)
     gains = np.array([1.0] * 6 + [-1.0] * 2 + [0.0] * 32)
     records["mc1_base"] = np.where(gains > 0, 0.0, 1.0)
     records["mc1"] = records["mc1_base"] + gains
     many = records.loc[records.index.repeat(times)].reset_index(drop=True)
     many["id"] = [f"{name}/{place}" for place, name in enumerate(many["id"])]
-    return cells(many.assign(**{name: own(many) for name, own in columns.items()}))[0]
+    return cells(many.assign(**{name: of(many) for name, of in columns.items()}))[0]
 
 
-def shouted(records):
+def altered_prompts(records):
     return [f" {text.upper()}\n" if n % 2 else text for n, text in enumerate(records["prompt"])]
 
 
 def test_copies_are_one_group_of_mcnemars_test():
-    [once], [often] = (judge([copied(times, prompt=shouted)]) for times in (1, 10))
+    [once], [often] = (judge([copied(times, prompt=altered_prompts)]) for times in (1, 10))
     assert (once.fixed, once.broken, often.fixed, often.broken) == (6, 2, 60, 20)
     assert (often.won, often.lost) == (once.won, once.lost) == (6, 2)
     assert often.p == once.p == mcnemar(6, 2) > 0.05 > mcnemar(60, 20)
@@ -161,23 +161,25 @@ def test_copies_are_one_group_of_mcnemars_test():
     assert width >= 0.9 * (once.interval_mc1.high - once.interval_mc1.low)
     assert "McNemar over groups, 6 against 2, p = 0.289" in often.sentence
     assert "groups" not in once.sentence
-    [kept] = judge([copied(1, prompt=lambda records: [""] * len(records))])  # without its texts
-    assert (kept.won, kept.lost) == (6, 2)
+    [without] = judge([copied(1, prompt=lambda records: [""] * len(records))])  # without its texts
+    assert (without.won, without.lost) == (6, 2)
 
 
 @given(st.lists(st.tuples(st.sampled_from([-1.0, -1 / 3, 0.0, 1 / 3, 1.0]), st.integers(0, 4))))
 def test_gains_of_groups_have_the_mean_of_their_items(pairs):
     gains = np.array([gain for gain, _ in pairs])
     groups = np.unique([group for _, group in pairs], return_inverse=True)[1]
-    own = folded(gains, groups.astype(np.int64))
-    assert own.sum() / max(own.size, 1) == pytest.approx(gains.mean() if gains.size else 0)
-    for number, value in enumerate(own):
+    by_group = folded(gains, groups.astype(np.int64))
+    assert by_group.sum() / max(by_group.size, 1) == pytest.approx(
+        gains.mean() if gains.size else 0
+    )
+    for number, value in enumerate(by_group):
         assert np.sign(value) == np.sign(round(gains[groups == number].sum(), 9))
     assert folded(gains, np.arange(len(gains))).tolist() == gains.tolist()
 
 
-def test_a_verdict_is_corrected_for_the_cells_beside_it():
-    cell = labelled([1.0] * 9 + [-1.0] * 1 + [0.0] * 20)
+def test_verdicts_are_corrected_for_the_number_of_cells():
+    cell = cell_with([1.0] * 9 + [-1.0] * 1 + [0.0] * 20)
     [alone] = judge([cell], [""])
     among = judge([cell] * 3, [""] * 3)
     assert alone.p < 0.05 and alone.finding == "helps"
@@ -187,77 +189,79 @@ def test_a_verdict_is_corrected_for_the_cells_beside_it():
 @pytest.mark.parametrize(
     ("fixed", "broken", "same", "finding"),
     [(20, 0, 80, "helps"), (0, 20, 80, "hurts"), (20, 20, 60, "unclear"), (0, 0, 30, "unclear")]
-    + [(3, 0, 0, "unclear")],  # the interval is [1, 1], but of three items
+    + [(3, 0, 0, "unclear")],  # the interval is [1, 1], but with three items
 )
-def test_a_verdict_needs_the_exact_test(fixed, broken, same, finding):
-    [verdict] = judge([labelled([1.0] * fixed + [-1.0] * broken + [0.0] * same)], [""])
+def test_a_verdict_follows_the_exact_test(fixed, broken, same, finding):
+    [verdict] = judge([cell_with([1.0] * fixed + [-1.0] * broken + [0.0] * same)], [""])
     assert (verdict.finding, verdict.fixed, verdict.broken) == (finding, fixed, broken)
     assert verdict.items == fixed + broken + same
 
 
-def test_an_unlabelled_cell_says_so_and_does_not_weigh_on_the_others():
+def test_an_unlabelled_cell_has_no_verdict_and_does_not_affect_others():
     records = synthetic_cell("org/m", "mine", 10)
     records[["mc1_base", "mc1", "mc2_base", "mc2"]] = nan
-    judged = judge([labelled([1.0] * 8 + [0.0] * 10), cells(records)[0]])
+    judged = judge([cell_with([1.0] * 8 + [0.0] * 10), cells(records)[0]])
     assert judged[1].finding == "unlabelled" and "nothing to judge" in judged[1].sentence
     assert judged[0].p_holm == judged[0].p
     assert judged[0].interval_mc1 != Interval(nan, nan)
 
 
-def test_a_summary_is_what_the_records_say():
+def test_a_summary_agrees_with_the_records():
     records = synthetic_cell("org/m", "truthfulqa", 200, failed=6, invariant=0.5)
     [cell] = cells(records)
-    said, answered = summarise(cell), records[records["error"].isna()]
-    own = answered[answered["mc1_base"].notna()]
-    assert len(own) == 97 and said.counts == CellCounts(items=97, mc2=97, failed=6)
-    assert said.mc1 == pytest.approx(own["mc1"].mean())
-    assert said.delta_mc2 == pytest.approx((answered["mc2"] - answered["mc2_base"]).mean())
-    assert sum(said.gain_mc1.values()) == pytest.approx(said.delta_mc1)
-    assert sum(said.gain_mc2.values()) == pytest.approx(said.delta_mc2)
-    assert said.scalar == pytest.approx(np.mean([len(c) == 2 for c in own["candidates"]]))
-    confident = [max(b) < -1 and len(b) == 2 for b in own["base_scores"]]
-    assert said.fired["early"] == pytest.approx(np.mean(confident)) and said.fired["mix"] == 0
-    assert said.fixed == ((own["mc1"] - own["mc1_base"]) > 0).sum()
+    summary, answered = summarise(cell), records[records["error"].isna()]
+    mc1_rows = answered[answered["mc1_base"].notna()]
+    assert len(mc1_rows) == 97 and summary.counts == CellCounts(items=97, mc2=97, failed=6)
+    assert summary.mc1 == pytest.approx(mc1_rows["mc1"].mean())
+    assert summary.delta_mc2 == pytest.approx((answered["mc2"] - answered["mc2_base"]).mean())
+    assert sum(summary.gain_mc1.values()) == pytest.approx(summary.delta_mc1)
+    assert sum(summary.gain_mc2.values()) == pytest.approx(summary.delta_mc2)
+    assert summary.scalar == pytest.approx(np.mean([len(c) == 2 for c in mc1_rows["candidates"]]))
+    confident = [max(b) < -1 and len(b) == 2 for b in mc1_rows["base_scores"]]
+    assert summary.fired["early"] == pytest.approx(np.mean(confident)) and summary.fired["mix"] == 0
+    assert summary.fixed == ((mc1_rows["mc1"] - mc1_rows["mc1_base"]) > 0).sum()
 
 
-def test_pairs_are_counted_from_the_items_own_metric():
+def test_pairs_are_counted_by_the_items_metric():
     records = synthetic_cell("org/m", "halueval-qa", 40)
     assert np.isnan(summarise(*cells(records)).pairs)
     records["id"] = [f"pair/{i // 2}/{'ab'[i % 2]}" for i in range(len(records))]
     [cell] = cells(records)
-    said, right = summarise(cell), cell.mc1_items.set_index("id")
-    for share, name in ((said.pairs_base, "mc1_base"), (said.pairs, "mc1")):
-        known = [right.loc[[f"pair/{i}/a", f"pair/{i}/b"], name].min() == 1 for i in range(20)]
-        assert share == pytest.approx(np.mean(known))
+    summary, right = summarise(cell), cell.mc1_items.set_index("id")
+    for share, name in ((summary.pairs_base, "mc1_base"), (summary.pairs, "mc1")):
+        expected = [right.loc[[f"pair/{i}/a", f"pair/{i}/b"], name].min() == 1 for i in range(20)]
+        assert share == pytest.approx(np.mean(expected))
 
 
-def test_baselines_and_calibration_are_recomputed_from_the_items():
+def test_baselines_and_calibration_agree_with_the_items():
     [cell] = cells(synthetic_cell("org/m", "halueval-qa", 50))
-    said, own = summarise(cell), cell.mc1_items
-    short = [[-len(text) for text in texts] for texts in own["candidates"]]
+    summary, items = summarise(cell), cell.mc1_items
+    short = [[-len(text) for text in texts] for texts in items["candidates"]]
     for value, metric, scores in (
-        (said.blind, mc1, own["blind_scores"]),
-        (said.shortest, mc1, short),  # ties share their credit
-        (said.mc3, mc3, own["scores"]),
+        (summary.blind, mc1, items["blind_scores"]),
+        (summary.shortest, mc1, short),  # ties share the credit
+        (summary.mc3, mc3, items["scores"]),
     ):
-        each = [metric(u, t) for u, t in zip(scores, own["truthful"], strict=True)]
+        each = [metric(u, t) for u, t in zip(scores, items["truthful"], strict=True)]
         assert value == pytest.approx(np.mean(each))
-    tops = np.array([max(p) for p in own["probabilities"]])
-    assert said.ece == pytest.approx(reliability(tops, own["mc1"].to_numpy()).ece)
+    tops = np.array([max(p) for p in items["probabilities"]])
+    assert summary.ece == pytest.approx(reliability(tops, items["mc1"].to_numpy()).ece)
 
 
-def test_a_cell_in_which_everything_failed_is_undefined_not_an_error():
+def test_a_cell_with_only_failed_items_is_undefined():
     [cell] = cells(synthetic_cell("org/m", "truthfulqa", 6, failed=6))
-    said, [verdict] = summarise(cell), judge([cell])
-    assert said.counts == CellCounts(items=0, failed=6)
-    assert all(isnan(v) for v in (said.mc1, said.mc2, said.ece, said.scalar, said.invariant))
+    summary, [verdict] = summarise(cell), judge([cell])
+    assert summary.counts == CellCounts(items=0, failed=6)
+    assert all(
+        isnan(v) for v in (summary.mc1, summary.mc2, summary.ece, summary.scalar, summary.invariant)
+    )
     assert verdict.finding == "unlabelled"
     assert all(isnan(v) for v in deltas(read(cell, Theta()), Variant()))
 
 
 @pytest.mark.parametrize("share", [0.3, 0.0005])
-def test_the_interval_of_very_many_values_is_that_of_drawing_each(share, monkeypatch):
-    """Like values are drawn together; most are 0, and some lie anywhere, as gains of MC2 do."""
+def test_the_interval_of_many_values_agrees_with_drawing_each(share, monkeypatch):
+    """Equal values are drawn together; most are 0, the others continuous, like gains of MC2."""
     rng = np.random.default_rng(0)
     values = np.where(rng.random(30_000) < share, rng.uniform(-0.4, 1, 30_000), 0.0)
     together = bootstrap_mean(values, 4000)

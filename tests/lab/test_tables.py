@@ -1,4 +1,4 @@
-"""Tables: their numbers from hand-made summaries, and untrusted text in every form."""
+"""Tables: numbers from hand-made summaries, and untrusted text in all formats."""
 
 import csv
 import io
@@ -57,7 +57,7 @@ def column(table, name):
     return [row[place] for row in table.rows]
 
 
-def test_hostile_text_is_inert_in_every_form():
+def test_hostile_text_is_escaped_in_all_formats():
     table = Table("t", HOSTILE, (Column(HOSTILE), Column("n", 1)), ((HOSTILE, -1.0),), (HOSTILE,))
     markdown, latex = to_markdown(table), to_latex(table)
     assert "<script" not in markdown and "\x1b" not in markdown
@@ -74,26 +74,26 @@ def test_hostile_text_is_inert_in_every_form():
 
 
 @pytest.mark.parametrize("text", ["[1cm]", "*", "* [x]"])
-def test_a_name_is_no_option_of_the_row_before_it(text):
+def test_text_after_a_line_break_is_not_its_latex_option(text):
     latex = to_latex(Table("t", "", (Column("m"),), (("a",), (text,))))
     assert not re.search(r"\\\s*[*\[]", latex) and "{[}" * ("[" in text) in latex
 
 
-def test_numbers_read_as_their_column_says():
+def test_numbers_have_the_format_of_their_column():
     shown = {nan: "–", inf: "∞", -inf: "-∞", -0.001: "+0.00", 12.345: "+12.35", -3.0: "-3.00"}
     for value, text in shown.items():
         assert number(value, Column("x", 2, signed=True)) == text
     assert number(2.0**-45, Column("p", 3, significant=True)) == "2.84e-14"
 
 
-def test_undefined_is_a_dash_for_people_and_nan_for_machines():
+def test_undefined_values_are_dashes_but_nan_in_csv():
     table = Table("t", "t", (Column("a"), Column("x", 2)), (("m", nan), ("m", Marked(1.0))))
     assert "–" in to_markdown(table) and "1.00†" in to_markdown(table)
     assert "m & -- \\\\" in to_latex(table) and r"1.00\textdagger{}" in to_latex(table)
     assert to_csv(table) == "a,x\nm,nan\nm,1.0\n"
 
 
-def test_the_master_table_has_a_row_a_model_and_marks_failures():
+def test_the_master_table_has_one_row_per_model_and_marks_failures():
     summaries = [
         summary(
             "m", "truthfulqa", mc1_base=0.25, mc1=0.375, mc2=0.25, counts=CellCounts(10, failed=3)
@@ -126,7 +126,7 @@ def test_per_model_shares_are_means_over_benchmarks():
     assert column(table, "ΔMC1")[0] == pytest.approx(20 / 3)
 
 
-def test_a_cell_without_labels_leaves_the_means():
+def test_a_cell_without_labels_does_not_affect_the_means():
     summaries = [summary("m", "a", mc1=0.7), summary("m", "mine", mc1_base=nan, mc1=nan)]
     assert column(per_model(summaries, Theta()), "ΔMC1")[0] == pytest.approx(20)
     assert column(grid(summaries), "Cells") == [1, 2]
@@ -138,7 +138,7 @@ def benched(model, benchmark, depth, plain, packed, staged, **values):
     return names | {"items": 10, "same_decisions": True, "seconds": seconds} | values
 
 
-def test_costs_average_ratios_not_seconds_and_stand_by_depth(tmp_path):
+def test_costs_average_ratios_and_are_ordered_by_depth(tmp_path):
     slow = {PLAIN: 10.0, PACKED: 5.0, STAGED: 20.0, PLAIN_TRACE: 23.0}
     lines = [
         benched("deep", "a", 30, 10.0, 5.0, 20.0, seconds=slow),
@@ -174,7 +174,7 @@ def test_costs_average_ratios_not_seconds_and_stand_by_depth(tmp_path):
         )
     ],
 )
-def test_cost_files_of_another_kind_are_refused(tmp_path, content):
+def test_invalid_cost_files_are_refused(tmp_path, content):
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(RecordError, match=r"x\.json"):
         read_timings(tmp_path / "x.json")
@@ -193,13 +193,13 @@ def test_a_folder_without_cost_files_is_refused(tmp_path):
         ("Qwen/Qwen3-14B-Base", "–"),
     ],
 )
-def test_models_are_paired_with_the_papers_by_key(model, paper):
+def test_models_are_matched_with_the_papers(model, paper):
     table = against_paper([summary(model, "halueval-sum@own")])
     assert column(table, "Paper's model") == [paper]
     assert isnan(column(table, "ΔMC1 paper")[0]) == (paper == "–")
 
 
-def test_published_numbers_stand_beside_ones_own():
+def test_published_numbers_are_shown_next_to_the_runs():
     table = against_paper(
         [summary("google/gemma-3-1b-it", "halueval-qa", mc1=0.75), summary("x", "mine")]
     )
@@ -208,7 +208,7 @@ def test_published_numbers_stand_beside_ones_own():
     assert isnan(column(table, "MC1 base paper")[1])
 
 
-def test_the_scorers_constants_are_those_of_theta():
+def test_the_table_of_scorer_constants_follows_theta():
     table = scorer_constants(Theta())
     values = dict(zip(column(table, "Symbol"), column(table, "Value"), strict=True))
     # As the paper's appendix prints them.

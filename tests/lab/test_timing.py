@@ -1,4 +1,4 @@
-"""The bench: agreement before speed, and a tracer that is left as it was."""
+"""The bench: equal results first, and a tracer that is unchanged afterwards."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def test_every_contender_gives_the_same_sums(tracer):
     assert costs["packed TRACE / plain base"] == staged / plain
     assert costs["packed TRACE / packed base"] == staged / result.seconds[NAMES["base"]]
     assert costs["plain TRACE / plain base"] == result.seconds["plain trace"] / plain
-    # Sums of different roads are never equal to the last bit.
+    # Sums of different roads differ in the last bits.
     assert not replace(result, tolerance=0.0).agrees("plain base")
     for wrong in (replace(result, tolerance=0.0), replace(result, same_decisions=False)):
         assert wrong.ratio(NAMES["decide"], "plain base") is None
@@ -54,13 +54,13 @@ def test_the_harness_gives_the_same_sums(tracer):
         assert mine == pytest.approx(other, abs=1e-4)
 
 
-def test_a_metered_tracer_is_as_it_was(tracer):
+def test_metering_does_not_change_the_tracer(tracer):
     encoded = tracer.encode(ITEMS)
     before = contenders.ours(Decider(tracer), encoded, "all")
     with metered(tracer) as meter:
         contenders.ours(Decider(tracer), encoded, "all")
     fed = {s[:i] for e in encoded for s in e.prompt.sequences for i in range(1, len(s))}
-    assert meter.tokens == len(fed), "every distinct prefix once"
+    assert meter.tokens == len(fed), "every distinct prefix is fed once"
     assert 0 < sum(meter.seconds.values()) <= meter.total
     assert not {"plan"} & vars(tracer).keys()
     assert not {"logits", "log_probs"} & vars(tracer.readout).keys()

@@ -30,57 +30,57 @@ from lastword.rule.router import Ruling
 from lastword.rule.theta import Theta
 from lastword.text.branch import Branch
 
-OPEN = Theta(tau_logr=-100.0, tau_H=0.0)  # gates that let nearly every override through
+OPEN = Theta(tau_logr=-100.0, tau_H=0.0)  # gates that allow nearly every override
 FACTS = Facts(4, 10, 1.0)
 ORGANISM = ["--model", "lastword/demo-organism", "--correction"]
 
 
 @cache
-def tracer(invariant: float, correction: str = "trace") -> Decider:
+def decider(invariant: float, correction: str = "trace") -> Decider:
     model, theta = families.build("llama"), OPEN
     tokens = families.tokenizer()
-    made = Tracer(model, tokens, invariant=invariant, theta=theta)
-    return Decider(made, correction=correction)
+    tracer = Tracer(model, tokens, invariant=invariant, theta=theta)
+    return Decider(tracer, correction=correction)
 
 
 @cache
 def items() -> list[Item]:
-    made = families.random_items(5, 40, candidates=(2, 4))
-    words = [item.prompt.split() for item in made]
-    # All but the question: the beginning, and the last word, by which `early` reads the same.
+    full = families.random_items(5, 40, candidates=(2, 4))
+    prompts = [item.prompt.split() for item in full]
+    # The blind prompt omits the question, but has the same last word, so `early` sees no change.
     return [
         Item(i.prompt, i.candidates, blind_prompt=" ".join([*w[: len(w) // 2], w[-1]]))
-        for i, w in zip(made, words, strict=True)
+        for i, w in zip(full, prompts, strict=True)
     ]
 
 
-def read(scores: Any, t: Any = None) -> Trajectory:
-    """Of four depths the last, or, of a matrix, every one."""
+def trajectory(scores: Any, t: Any = None) -> Trajectory:
+    """Return a trajectory of four depths, from all of its columns or only the last."""
     S = np.array(scores, float)
     return Trajectory(S if S.ndim == 2 else np.c_[np.full((len(S), 4), np.nan), S], t)
 
 
 def evidence(base: Any, blind: Any = None, t: Any = None, **more: Any) -> Evidence:
-    """Candidates of one token each, unless told otherwise."""
+    """Return evidence whose candidates have one token each by default."""
     one = np.ones(len(base), int)
-    other = None if blind is None else read(blind)
-    told: dict[str, Any] = {"candidates": tuple("abc"[: len(base)]), "tokens": one} | more
-    return Evidence(trajectory=read(base, t), blind=other, **told)
+    other = None if blind is None else trajectory(blind)
+    fields: dict[str, Any] = {"candidates": tuple("abc"[: len(base)]), "tokens": one} | more
+    return Evidence(trajectory=trajectory(base, t), blind=other, **fields)
 
 
 @pytest.mark.parametrize(
     ("name", "weight"), [("pmi@0", 0), ("pmi@0.5", 0.5), ("pmi@1", 1), ("pmi@2", 2), ("dcpmi", 1)]
 )
-def test_pmi_is_its_formula_as_a_method_and_as_a_correction(name, weight):
-    engine, correcting = tracer(2.0), tracer(2.0, name)
+def test_pmi_agrees_with_its_formula_as_a_method_and_as_a_correction(name, weight):
+    engine, correcting = decider(2.0), decider(2.0, name)
     encoded: Any = engine.encode(items())
     methods = resolve([name], engine.tracer.facts)
-    read = engine.decide_group(encoded, Scope("all", "all"))
+    decisions = engine.decide_group(encoded, Scope("all", "all"))
     compared = engine.tracer.compare(encoded, methods)
     carried = engine.decide_group(encoded, Scope(methods=methods))
     changed = 0
     for e, whole, alone, beside, by in zip(
-        encoded, read, compared, carried, correcting.correct_many(items()), strict=True
+        encoded, decisions, compared, carried, correcting.correct_many(items()), strict=True
     ):
         assert whole.blind_trajectory is not None
         b, q = whole.trajectory[:, -1], whole.blind_trajectory[:, -1]
@@ -91,21 +91,21 @@ def test_pmi_is_its_formula_as_a_method_and_as_a_correction(name, weight):
             np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
         assert (by.method, by.operator, by.index) == (name, name, int(by.scores.argmax()))
         assert by.base_index == whole.base_index
-        assert np.isnan(by.trajectory[:, :-1]).all()  # depth L and one blind reading alone
+        assert np.isnan(by.trajectory[:, :-1]).all()  # only depth L is read
         changed += by.corrected
     assert changed > 0 or name == "pmi@0"
 
 
-def test_sums_count_each_prompts_own_tokens():
+def test_sums_use_the_token_counts_of_each_prompt():
     tokens, blind = np.array([2, 1]), np.array([3, 1])
-    own = evidence([-1, -1], [-2, -2], candidates=("né", "b"), tokens=tokens, blind_tokens=blind)
-    assert Pmi(FACTS, 1.0, "sum").scores(own).tolist() == [4, 1]
-    np.testing.assert_allclose(Pmi(FACTS, 1.0, "bytes").scores(own), [4 / 3, 1])
+    given = evidence([-1, -1], [-2, -2], candidates=("né", "b"), tokens=tokens, blind_tokens=blind)
+    assert Pmi(FACTS, 1.0, "sum").scores(given).tolist() == [4, 1]
+    np.testing.assert_allclose(Pmi(FACTS, 1.0, "bytes").scores(given), [4 / 3, 1])
     assert Pmi(FACTS).scores(evidence([-1, -2])) is None
 
 
-def stands(decision: Decision, blind: np.ndarray) -> bool:
-    """SPEC 16's gate on TRACE's own decision, term by term."""
+def passes_gate(decision: Decision, blind: np.ndarray) -> bool:
+    """Apply SPEC 16's gate to TRACE's decision, term by term."""
     e, o = decision.index, decision.base_index
     last = decision.trajectory.shape[1] - 1
     at = {"early": 0, "mix": last}.get(decision.operator, decision.decisive_layer)
@@ -117,15 +117,15 @@ def stands(decision: Decision, blind: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize("invariant", [0.5, 2.0])
-def test_an_override_stands_where_the_question_moved_it(invariant):
-    plain, gated = tracer(invariant), tracer(invariant, "trace-gated")
+def test_an_override_passes_the_gate_only_if_the_question_moved_it(invariant):
+    plain, gated = decider(invariant), decider(invariant, "trace-gated")
     encoded: Any = plain.encode(items())
-    read = plain.decide_group(encoded, Scope("all", "all"))
+    decisions = plain.decide_group(encoded, Scope("all", "all"))
     scores = plain.tracer.compare(encoded, resolve(["trace-gated"], plain.tracer.facts))
     outcomes = set()
-    for trace, decided, method in zip(read, gated.correct_many(items()), scores, strict=True):
+    for trace, decided, method in zip(decisions, gated.correct_many(items()), scores, strict=True):
         assert trace.blind_trajectory is not None
-        held = trace.corrected and stands(trace, trace.blind_trajectory)
+        held = trace.corrected and passes_gate(trace, trace.blind_trajectory)
         assert decided.corrected == held and decided.method == "trace-gated"
         np.testing.assert_allclose(decided.scores, method["trace-gated"], rtol=1e-5, atol=1e-5)
         if trace.corrected:
@@ -137,32 +137,32 @@ def test_an_override_stands_where_the_question_moved_it(invariant):
             assert "question" not in decided.gates
             assert (decided.operator, decided.index) == (trace.operator, trace.index)
     assert {("decisive", True), ("decisive", False)} <= outcomes
-    # The prompts end alike: depth 0 is equal.
+    # The prompts end with the same word: depth 0 is equal.
     assert [held for name, held in outcomes if name == "early"] == [False] * (invariant < 1)
 
 
-def test_the_gates_half_and_its_least_are_thresholds_to_be_passed():
+def test_the_gate_must_exceed_half_the_margin_and_the_minimum():
     theta = Theta(tau_dim=100.0)
-    facts = Facts(4, 10, 0.5, theta)  # early: S[:, 0] where max b < gamma = -1
+    facts = Facts(4, 10, 0.5, theta)  # early: S[:, 0] if max b < gamma = -1
 
     def gate(first: float, blind: float) -> Any:
-        S, other = ([[0, *[-2] * 4], [own, *[-3] * 4]] for own in (first, blind))
+        S, other = ([[0, *[-2] * 4], [score, *[-3] * 4]] for score in (first, blind))
         verdict = TraceGated(facts).next(evidence(S, other))
         assert isinstance(verdict, Ruling)
         return verdict.correction.gates["question"], verdict.correction.operator
 
-    held, operator = gate(1.0, 0.4)  # moved by 0.6 where half is 0.5
+    held, operator = gate(1.0, 0.4)  # moved by 0.6, half of the margin is 0.5
     assert (held.value, held.threshold, operator) == (pytest.approx(0.6), 0.5, "early")
-    failed, operator = gate(1.0, 0.5)  # by half itself: not more
+    failed, operator = gate(1.0, 0.5)  # moved by exactly half of the margin
     assert (failed.value, failed.holds, operator) == (0.5, False, "base")
     small, _ = gate(1e-6, -1.0)
     assert small.threshold == 1e-4 and small.holds
 
 
 @pytest.mark.parametrize(("blind", "held"), [(-2.3, True), (-2.1, False), (-2.0, False)])
-def test_a_mix_is_held_to_the_last_depth(blind, held):
-    t = np.array([-1.9, -0.5])  # sharper, and prefers the other
-    # The last depth moves it by -2.1 - blind, which has to be above 1e-4.
+def test_a_mix_is_gated_at_the_last_depth(blind, held):
+    t = np.array([-1.9, -0.5])  # sharper, and prefers the other candidate
+    # The last depth moves it by -2.1 - blind, which must exceed 1e-4.
     verdict = TraceGated(Facts(4, 10, 2.0)).next(evidence([-2.0, -2.1], [-2.0, blind], t))
     assert isinstance(verdict, Ruling)
     assert verdict.correction.operator == ("mix" if held else "base")
@@ -170,26 +170,26 @@ def test_a_mix_is_held_to_the_last_depth(blind, held):
     assert verdict.correction.gates["question"].value == pytest.approx(-2.1 - blind)
 
 
-def test_without_a_blind_prompt_nothing_is_guessed():
+def test_a_missing_blind_prompt_is_an_error_or_keeps_the_models_answer():
     bare = [Item(i.prompt, i.candidates) for i in items()[:6]]
     with pytest.raises(ItemError, match=r"^item 0: pmi@0.5 .*blind_prompt"):
-        list(tracer(2.0, "pmi@0.5").correct_many(bare))
+        list(decider(2.0, "pmi@0.5").correct_many(bare))
     with pytest.raises(ItemError, match="needs a blind_prompt"):
-        tracer(2.0, "question-blind").correct("w5 w6", ["w7", "w8"])
-    for decision in tracer(2.0, "trace-gated").correct_many(bare):
+        decider(2.0, "question-blind").correct("w5 w6", ["w7", "w8"])
+    for decision in decider(2.0, "trace-gated").correct_many(bare):
         assert not decision.corrected
-    one = tracer(2.0, "pmi@0.5").correct("w5 w6", ["w7", "w8"], blind_prompt="w6")
+    one = decider(2.0, "pmi@0.5").correct("w5 w6", ["w7", "w8"], blind_prompt="w6")
     assert one.method == "pmi@0.5"
-    assert "corrects by pmi@0.5" in repr(tracer(2.0, "pmi@0.5"))
-    assert tracer(2.0, "pmi@0.5").describe()["correction"] == "pmi@0.5"
-    assert "correction" not in tracer(2.0).describe()
+    assert "corrects by pmi@0.5" in repr(decider(2.0, "pmi@0.5"))
+    assert decider(2.0, "pmi@0.5").describe()["correction"] == "pmi@0.5"
+    assert "correction" not in decider(2.0).describe()
 
 
-def test_a_correction_of_ones_own_is_a_value():
+def test_a_user_defined_correction_is_accepted():
     inner = correction_of("base-mean", Facts(6, 300, 1.0))
 
     class Last:
-        """The last candidate."""
+        """A correction that chooses the last candidate."""
 
         name = "last"
         needs = Pmi(FACTS).needs
@@ -208,7 +208,7 @@ def test_a_correction_of_ones_own_is_a_value():
 
 
 @pytest.mark.parametrize(
-    ("name", "what"),
+    ("name", "message"),
     [
         ("nothing", "no method nothing"),
         ("pmi", "needs LAMBDA"),
@@ -219,19 +219,28 @@ def test_a_correction_of_ones_own_is_a_value():
         ("dola", "is not a correction"),
     ],
 )
-def test_what_is_no_correction_is_refused_by_name(name, what):
-    with pytest.raises(InputError, match=what):
+def test_invalid_corrections_are_refused(name, message):
+    with pytest.raises(InputError, match=message):
         correction_of(name, Facts(6, 300, 1.0))
     if name == "nothing":
-        with pytest.raises(InputError, match=what):
+        with pytest.raises(InputError, match=message):
             Decider.demo(correction=name)
 
 
-def test_every_way_in_takes_it():
+def test_the_command_and_python_apply_a_correction():
     prompt, blind = "Question: Which craft is Belholt known for? Answer:", "Answer:"
     candidates = ["grey wool boats.", "silver glass boats."]
-    asked = [x for c in candidates for x in ("--candidate", c)]
-    command = ["correct", *ORGANISM, "pmi@0.5", "--prompt", prompt, "--blind-prompt", blind, *asked]
+    options = [x for c in candidates for x in ("--candidate", c)]
+    command = [
+        "correct",
+        *ORGANISM,
+        "pmi@0.5",
+        "--prompt",
+        prompt,
+        "--blind-prompt",
+        blind,
+        *options,
+    ]
     printed = CliRunner().invoke(app, [*command, "--json"])
     assert printed.exit_code == 0, printed.output
     decision = json.loads(printed.stdout)
@@ -243,45 +252,45 @@ def test_every_way_in_takes_it():
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_run_is_decided_by_it_and_says_so(tmp_path):
-    """Records, their verdict, the page; what certifies TRACE's own answers refuses them."""
+def test_a_run_with_a_correction_records_it_and_cannot_be_certified_as_trace(tmp_path):
+    """Check the records, their summary and the page of a run with `--correction`."""
     runs, out = tmp_path / "runs", tmp_path / "out"
-    asked = ["--benchmark", "demo", "--limit", "12", "--out", str(runs), "--blind", "none"]
-    command = ["eval", *ORGANISM, "contextual", *asked, "--json"]
+    options = ["--benchmark", "demo", "--limit", "12", "--out", str(runs), "--blind", "none"]
+    command = ["eval", *ORGANISM, "contextual", *options, "--json"]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
-    (told,) = json.loads(done.stdout)
+    (summary,) = json.loads(done.stdout)
     (info,) = (json.loads(path.read_text()) for path in runs.rglob("run.json"))
     assert info["correction"] == "contextual"
     records = load_records(runs)
     benchmark = find("demo")
-    made = benchmark.load(None, limit=12).items(benchmark.template(), content_free=True)
+    loaded = benchmark.load(None, limit=12).items(benchmark.template(), content_free=True)
     engine = Decider.demo(correction="contextual")
-    expected = [*engine.correct_many(made)]
+    expected = [*engine.correct_many(loaded)]
     assert list(records["index"]) == [decision.index for decision in expected]
     assert set(records["operator"]) == {"contextual"} and not records["scores"].isna().any()
-    right = [i.truthful[d.index] for i, d in zip(made, expected, strict=True) if i.truthful]
-    assert told["mc1"] == pytest.approx(np.mean(right))
-    assert told["fired"]["contextual"] == 1 and told["gain_mc1"]["contextual"] == pytest.approx(
-        told["mc1"] - told["mc1_base"]
-    )
-    assert json.loads(CliRunner().invoke(app, command).stdout) == [told]
-    for other in (["eval", *ORGANISM[:2], *asked], ["certify", str(runs)]):
+    right = [i.truthful[d.index] for i, d in zip(loaded, expected, strict=True) if i.truthful]
+    assert summary["mc1"] == pytest.approx(np.mean(right))
+    assert summary["fired"]["contextual"] == 1 and summary["gain_mc1"][
+        "contextual"
+    ] == pytest.approx(summary["mc1"] - summary["mc1_base"])
+    assert json.loads(CliRunner().invoke(app, command).stdout) == [summary]
+    for other in (["eval", *ORGANISM[:2], *options], ["certify", str(runs)]):
         assert "contextual" in str(CliRunner().invoke(app, other).exception)
     page = CliRunner().invoke(app, ["report", str(runs), "--out", str(out)])
     assert page.exit_code == 0, page.output
     assert "that of contextual" in (out / "index.html").read_text()
 
 
-def test_bench_times_it(tmp_path):
+def test_bench_times_a_correction(tmp_path):
     out = tmp_path / "bench.json"
-    few = ["--limit", "2", "--rounds", "1", "--against", "plain base", "--out", str(out)]
-    done = CliRunner().invoke(app, ["bench", *ORGANISM, "pmi@0.5", *few])
+    options = ["--limit", "2", "--rounds", "1", "--against", "plain base", "--out", str(out)]
+    done = CliRunner().invoke(app, ["bench", *ORGANISM, "pmi@0.5", *options])
     assert done.exit_code == 0, done.output
-    told = json.loads(out.read_text())
-    assert told["correction"] == "pmi@0.5" and told["same_decisions"]
-    staged, whole = (told["meters"][f"ours, {name}"] for name in ("staged", "everything read"))
-    assert staged["reads"] < whole["reads"]  # depth L, with the question and without
+    report = json.loads(out.read_text())
+    assert report["correction"] == "pmi@0.5" and report["same_decisions"]
+    staged, whole = (report["meters"][f"ours, {name}"] for name in ("staged", "everything read"))
+    assert staged["reads"] < whole["reads"]  # only depth L, with and without the question
     with pytest.raises(RecordError, match=r"times of pmi@0\.5"):
         read_timings(out)
 
@@ -289,36 +298,36 @@ def test_bench_times_it(tmp_path):
 FREE = ("w7 w3", "w7", "w7 w9 w3")
 
 
-def test_contextual_divides_by_what_is_said_of_nothing():
-    engine, correcting = tracer(2.0), tracer(2.0, "contextual")
-    made = [Item(i.prompt, i.candidates, content_free=FREE) for i in items()[:12]]
-    encoded: Any = engine.encode(made)
+def test_contextual_divides_by_the_content_free_distribution():
+    engine, correcting = decider(2.0), decider(2.0, "contextual")
+    with_free = [Item(i.prompt, i.candidates, content_free=FREE) for i in items()[:12]]
+    encoded: Any = engine.encode(with_free)
     methods = resolve(["contextual", "contextual-released"], engine.tracer.facts)
     compared = engine.tracer.compare(encoded, methods)
     carried = engine.decide_group(encoded, Scope(methods=methods))
     changed = 0
     for item, alone, beside, by in zip(
-        made, compared, carried, correcting.correct_many(made), strict=True
+        with_free, compared, carried, correcting.correct_many(with_free), strict=True
     ):
-        asked = [engine.correct(prompt, item.candidates).base_scores for prompt in FREE]
-        said = [np.exp(b) / sum(np.exp(b)) for b in asked]
+        free_scores = [engine.correct(prompt, item.candidates).base_scores for prompt in FREE]
+        free_probs = [np.exp(b) / sum(np.exp(b)) for b in free_scores]
         b = engine.correct(item.prompt, item.candidates).base_scores
         p = np.exp(b) / np.exp(b).sum()
-        expected = np.log(p) - np.log(sum(said) / len(said))
+        expected = np.log(p) - np.log(sum(free_probs) / len(free_probs))
         for scores in (alone["contextual"], beside.methods["contextual"], by.scores):
             np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
-        release = released(np.exp(b), [np.exp(own) for own in asked])
+        release = released(np.exp(b), [np.exp(scores) for scores in free_scores])
         assert int(np.argmax(alone["contextual-released"])) == int(release.argmax())
         np.testing.assert_allclose(np.exp(alone["contextual-released"]), release, rtol=1e-5)
         assert beside.content_free_scores is not None
-        np.testing.assert_allclose(beside.content_free_scores, asked, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(beside.content_free_scores, free_scores, rtol=1e-5, atol=1e-5)
         assert by.blind_scores is None and np.isnan(by.trajectory[:, :-1]).all()
         changed += by.corrected
     assert changed
 
 
 def released(label_probs: np.ndarray, content_free: list[np.ndarray]) -> np.ndarray:
-    """tonyzhaozh/few-shot-learning at e04d864, `diagonal_W`: as its `eval_accuracy` computes it."""
+    """Compute `diagonal_W` as `eval_accuracy` of tonyzhaozh/few-shot-learning at e04d864 does."""
     p_cf = np.mean(np.array(content_free), axis=0)
     p_cf = p_cf / np.sum(p_cf)
     weight = np.linalg.inv(np.identity(len(p_cf)) * p_cf)
@@ -333,86 +342,86 @@ def calls(answer: Any, labels: list[str]) -> Evidence:
 LABELS = ["red", "blue", "green"]
 
 
-def drawn(count: int) -> list[Evidence]:
-    """Answers that favour a label, in an order of labels that changes."""
+def random_answers(count: int) -> list[Evidence]:
+    """Return answers that favour one label, with the labels in random order."""
     rng = np.random.default_rng(0)
-    made = []
+    answers = []
     for _ in range(count):
         p, order = rng.dirichlet([4, 1, 1]), rng.permutation(3)
-        made.append(calls(p[order], [LABELS[i] for i in order]))
-    return made
+        answers.append(calls(p[order], [LABELS[i] for i in order]))
+    return answers
 
 
 @pytest.mark.parametrize("log", [False, True])
-def test_a_batch_is_calibrated_by_its_mean_and_by_label_set(log):
-    answers, rng = drawn(60), np.random.default_rng(1)
+def test_a_batch_is_calibrated_by_the_mean_of_its_label_set(log):
+    answers, rng = random_answers(60), np.random.default_rng(1)
     others = [calls(rng.dirichlet([1, 9]), ["yes", "no"]) for _ in range(30)]
     method = BatchCalibrated(FACTS, log).fitted([*answers, *others])
     assert set(method.means) == {label_set(LABELS), label_set(["no", "yes"])}
     places = [[e.candidates.index(label) for label in LABELS] for e in answers]
     table = np.exp([e.trajectory.base[at] for e, at in zip(answers, places, strict=True)])
     mean = table.sum(axis=0) / len(table)
-    assert not BatchCalibrated(FACTS, log).fitted(answers[:19]).means  # too few to say anything
+    assert not BatchCalibrated(FACTS, log).fitted(answers[:19]).means  # below the minimum of 20
     expected = np.log(table / mean) if log else table - mean
-    for wanted, at, own in zip(expected, places, answers, strict=True):
-        np.testing.assert_allclose(method.scores(own)[at], wanted, atol=1e-12)
+    for wanted, at, answer in zip(expected, places, answers, strict=True):
+        np.testing.assert_allclose(method.scores(answer)[at], wanted, atol=1e-12)
     assert method.scores(calls([0.5, 0.5], ["yes", "maybe"])) is None
-    # Frozen, it is a function of the item: no order of items, no item before it changes it.
+    # The fitted means do not change: scores do not depend on the order of items.
     verdict = Scored("batch-calibrated", FACTS, method).next(answers[5])
     assert isinstance(verdict, Ruling)
     np.testing.assert_array_equal(verdict.correction.scores, method.scores(answers[5]))
 
 
 @pytest.mark.parametrize("log", [False, True])
-def test_a_running_mean_says_nothing_before_twenty_and_how_many_it_saw(log):
-    answers, name = drawn(40), "batch-calibrated-log" if log else "batch-calibrated"
+def test_a_running_mean_corrects_only_after_twenty_answers(log):
+    answers, name = random_answers(40), "batch-calibrated-log" if log else "batch-calibrated"
     running: Any = correction_of(name, FACTS)
-    for i, own in enumerate(answers):
-        correction = running.next(own).correction
+    for i, answer in enumerate(answers):
+        correction = running.next(answer).correction
         gate = correction.gates["seen"]
         assert (gate.value, gate.threshold, gate.holds) == (i + 1, 20, i >= 19)
         if i < 19:
             assert correction.operator == "base"
-            np.testing.assert_array_equal(correction.scores, own.trajectory.base)
+            np.testing.assert_array_equal(correction.scores, answer.trajectory.base)
         else:
             method = BatchCalibrated(FACTS, log).fitted(answers[: i + 1])
-            np.testing.assert_allclose(correction.scores, method.scores(own))
+            np.testing.assert_allclose(correction.scores, method.scores(answer))
     small = Running(name, FACTS, most=2)
     for labels in (["a", "b"], ["c", "d"], ["a", "b"], ["e", "f"]):
         small.next(calls([0.5, 0.5], labels))
     counts = []
-    for labels in (["a", "b"], ["c", "d"]):  # the second was forgotten
+    for labels in (["a", "b"], ["c", "d"]):  # the second was evicted
         verdict: Any = small.next(calls([0.5, 0.5], labels))
         counts.append(verdict.correction.gates["seen"].value)
     assert counts == [3, 1]
 
 
-def test_content_free_prompts_are_read_only_for_who_asks():
-    made = [Item(i.prompt, i.candidates, content_free=FREE) for i in items()[:3]]
-    for decision in tracer(2.0).correct_many(made):
+def test_content_free_prompts_are_read_only_if_the_correction_needs_them():
+    with_free = [Item(i.prompt, i.candidates, content_free=FREE) for i in items()[:3]]
+    for decision in decider(2.0).correct_many(with_free):
         assert decision.content_free_scores is None
     with pytest.raises(ItemError, match="content_free"):
-        list(tracer(2.0, "contextual").correct_many(items()[:2]))
+        list(decider(2.0, "contextual").correct_many(items()[:2]))
     with pytest.raises(ItemError, match="content_free"):
         talk = [{"role": "user", "content": "x"}]
         Item.from_dict({"messages": talk, "candidates": ["a"], "content_free": ["y"]})
-    read = Item.from_dict({"prompt": "a", "candidates": ["b"], "content_free": ["c", ""]})
-    assert read.content_free == ("c", "")
+    item = Item.from_dict({"prompt": "a", "candidates": ["b"], "content_free": ["c", ""]})
+    assert item.content_free == ("c", "")
 
 
-def test_a_certificate_says_whose_overrides_it_is_for():
+def test_a_certificate_applies_only_to_its_correction():
     from lastword.methods import certified
 
     pmi, trace = (correction_of(name, FACTS) for name in ("pmi@1", "trace"))
     assert certified("pmi@1", {}, pmi, FACTS) is pmi
     assert certified("pmi@1", {}, trace, FACTS).name == "pmi@1"
-    for name, means, own in (("trace", {}, pmi), ("pmi@1", {"set": (0.5, 0.5)}, trace)):
+    for name, means, correction in (("trace", {}, pmi), ("pmi@1", {"set": (0.5, 0.5)}, trace)):
         with pytest.raises(CertificateError, match=r"pmi@1"):
-            certified(name, means, own, FACTS)
+            certified(name, means, correction, FACTS)
 
 
-def counted(engine: Decider) -> list[int]:
-    """Tokens that each pass of a tracer computes from now on."""
+def token_counts(engine: Decider) -> list[int]:
+    """Return a list that collects the tokens of each further pass."""
     from lastword.text.forest import build
 
     computed: list[int] = []
@@ -430,42 +439,42 @@ def counted(engine: Decider) -> list[int]:
 POOL = tuple(f"w{n} w{n + 1}" for n in range(10, 50, 2))
 
 
-def asked_of_a_pool(count: int) -> list[Item]:
-    """Items over options of one pool under one frame, each of other inputs and options."""
+def pool_items(count: int) -> list[Item]:
+    """Return items with one frame, whose options come from one pool."""
     rng = np.random.default_rng(3)
-    made = []
+    items = []
     for i in range(count):
         words = " ".join(f"w{n}" for n in rng.integers(100, 200, 12))
         options = tuple(POOL[n] for n in rng.choice(len(POOL), 6, replace=False))
         free = ("w5 w6 w9", "w6 w9")
-        made.append(
+        items.append(
             Item(f"{words} w6 w9", options, str(i), blind_prompt="w6 w9", content_free=free)
         )
-    return made
+    return items
 
 
 @pytest.mark.parametrize("name", ["pmi@0.5", "contextual"])
 def test_an_option_of_a_frame_is_read_once(name):
-    made = asked_of_a_pool(24)
+    questions = pool_items(24)
     model, tokens = families.build("llama"), families.tokenizer()
     kinds: dict[str, Any] = {"invariant": 2.0, "batch_tokens": 200}
     plain = Decider(Tracer(model, tokens, **kinds), correction=name)
     keeping = Decider(Tracer(model, tokens, blind_cache=1, **kinds), correction=name)
     base = Decider(Tracer(model, tokens, **kinds), correction="base-mean")
-    expected = list(plain.correct_many(made))
+    expected = list(plain.correct_many(questions))
     for _ in range(2):
-        again = counted(keeping)
-        for one, two in zip(expected, keeping.correct_many(made), strict=True):
+        second = token_counts(keeping)
+        for one, two in zip(expected, keeping.correct_many(questions), strict=True):
             np.testing.assert_allclose(two.scores, one.scores, rtol=1e-5, atol=1e-5)
             assert one.index == two.index
-    # Once every option has been read nothing is computed but the items themselves.
-    alone = counted(base)
-    list(base.correct_many([Item(i.prompt, i.candidates, i.id) for i in made]))
-    assert sum(again) <= 1.02 * sum(alone)  # they are parted into other batches
+    # All options are cached now: only the items themselves are computed.
+    alone = token_counts(base)
+    list(base.correct_many([Item(i.prompt, i.candidates, i.id) for i in questions]))
+    assert sum(second) <= 1.02 * sum(alone)  # the batches differ
     assert len(keeping.tracer._blind_scores) == len(POOL) * (1 if name == "pmi@0.5" else 2)
 
 
-def test_what_is_kept_of_frames_has_a_budget_and_whole_readings_do_without():
+def test_the_blind_cache_has_a_budget_and_full_readings_bypass_it():
     scores = BlindScores(3 * 256)
     branches = [Branch((1, 2, n), 2) for n in range(5)]
     scores.keep((b, float(n)) for n, b in enumerate(branches[:3]))
@@ -474,9 +483,10 @@ def test_what_is_kept_of_frames_has_a_budget_and_whole_readings_do_without():
     scores.find(branches[:1])
     scores.keep([(branches[3], 3.0)])
     assert scores.find(branches) == [0.0, None, 2.0, 3.0, None]
-    made, engine = asked_of_a_pool(3), tracer(2.0)
+    questions, engine = pool_items(3), decider(2.0)
     inner = engine.tracer
     whole = Tracer(inner.backend.local("").backbone.model, inner.tokenizer, blind_cache=1)
-    list(whole.correct_many(made))
-    (read, *_) = whole.correct_many(made, "all", blind="all")
-    assert read.blind_trajectory is not None and not np.isnan(read.blind_trajectory).any()
+    list(whole.correct_many(questions))
+    (decision, *_) = whole.correct_many(questions, "all", blind="all")
+    assert decision.blind_trajectory is not None
+    assert not np.isnan(decision.blind_trajectory).any()

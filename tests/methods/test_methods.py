@@ -1,4 +1,4 @@
-"""TRACE's peers: against float64, against one another, and as one contract."""
+"""Methods compared with TRACE: float64 references, releases, and a common contract."""
 
 import copy
 import json
@@ -67,7 +67,7 @@ def test_peers_agree_with_their_formulas_in_float64(family, after):
             np.testing.assert_allclose(scores[name], expected, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
-# What the releases' own `lm_score` gives for the first one to four of a candidate's tokens, in
+# Scores of the releases' `lm_score` for the first one to four tokens of a candidate, in
 # float32: JayZhang42/SLED at 00067af (rate 2.5, scale 75), voidism/DoLa at 805230e.
 RELEASED: dict[str, tuple[Any, list[float]]] = {
     "sled": (
@@ -90,7 +90,7 @@ RELEASED: dict[str, tuple[Any, list[float]]] = {
 
 
 @pytest.mark.parametrize("name", RELEASED)
-def test_scores_are_those_of_the_releases(name):
+def test_scores_agree_with_the_releases(name):
     z = (3 * np.random.default_rng(19).normal(size=(5, 4, 300))).astype(np.float32)
     last = torch.tensor(z[4])
     raw = {depth: torch.tensor(z[depth]) for depth in range(4)}
@@ -103,7 +103,7 @@ def test_scores_are_those_of_the_releases(name):
 
 def test_dola_selects_by_kl_from_the_mean_and_not_by_jensen_shannon():
     late = np.log([0.5, 0.3, 0.15, 0.05])
-    # One layer moves much mass; the other denies a token that the last layer holds likely.
+    # One layer moves much mass. The other gives almost none to a token that is likely at the end.
     moved, denied = np.log([0.05, 0.15, 0.3, 0.5]), np.log([0.7, 1e-9, 0.22, 0.08])
     kl = [peer_reference.dola_divergence(late, early) for early in (moved, denied)]
     true = [peer_reference.jensen_shannon(late, early) for early in (moved, denied)]
@@ -127,20 +127,20 @@ def test_divergence_agrees_with_the_sum_over_tokens(seed, scale):
     late, early = (peer_reference.log_softmax(scale * draw.normal(size=23)) for _ in range(2))
     expected = peer_reference.dola_divergence(late, early)
     got = divergence(*(torch.tensor(x[None], dtype=torch.float32) for x in (late, early)))
-    # The logs themselves are rounded to float32: 60 nats to 4e-6.
+    # The logits are rounded to float32: 60 nats to 4e-6.
     assert float(got) == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
-def test_divergence_of_tokens_that_both_layers_rule_out_is_finite():
+def test_the_divergence_of_tokens_with_probability_zero_is_finite():
     z = torch.tensor([[0.0, -200.0, -300.0]])
     assert torch.isfinite(divergence(z, z)).all()
 
 
 @pytest.mark.parametrize("peak", [1.0, 30.0, 300.0])
-def test_sled_keeps_its_precision_where_a_layer_is_sure(peak):
+def test_sled_is_precise_if_a_layer_is_certain(peak):
     draw = np.random.default_rng(5)
     z, early = draw.normal(size=(4, 211)), draw.normal(size=(2, 4, 211))
-    early[:, :, 7] += peak  # p_n of token 7 comes close to 1, and is rounded to it
+    early[:, :, 7] += peak  # the probability of token 7 rounds to 1
     z[:, 7] += 2.0
     z, early = z.astype(np.float32), early.astype(np.float32)
     tile = tile_of(torch.tensor(z), raw={n: torch.tensor(early[n]) for n in (0, 1)})
@@ -152,12 +152,12 @@ def test_sled_keeps_its_precision_where_a_layer_is_sure(peak):
 
 
 def evolved(scorer: Evolution, tile: Tile) -> torch.Tensor:
-    """SLED's logits of every token, -100 outside the top k."""
+    """Return SLED's logits of all tokens, -100 outside the top k."""
     top = scorer.evolved(tile)
     return torch.full_like(tile.logits[2], -100.0).scatter_(1, top.tokens, top.h)
 
 
-def test_sleds_steps_go_on_where_no_layer_has_a_direction():
+def test_sled_continues_its_steps_if_no_layer_has_a_direction():
     z = torch.randn(2, 50, generator=torch.Generator().manual_seed(0))
     tile = tile_of(z, raw={0: z.clone(), 1: z.clone()})  # d_n = 0
     h = evolved(Evolution(2, (0, 1), k=20), tile)
@@ -169,14 +169,14 @@ def test_sleds_steps_go_on_where_no_layer_has_a_direction():
         np.testing.assert_allclose(h[row], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_sled_tokens_at_its_edge_go_to_the_lowest_id():
+def test_sled_selects_tied_tokens_by_lowest_id():
     z = torch.zeros(1, 9)
     tile = tile_of(z, raw={1: torch.arange(9.0)[None]})
     assert Evolution(2, (1,), k=4).evolved(tile).tokens.tolist() == [[0, 1, 2, 3]]
 
 
 @pytest.mark.parametrize("depth", [3, 6, 26, 80])
-def test_delta_weights_read_a_line_beyond_the_last_depth(depth):
+def test_delta_weights_extrapolate_a_line_by_one_depth(depth):
     line = Extrapolation(facts(depth))
     assert sum(line.weights) == pytest.approx(1)
     values = [2.0 + 0.5 * at for at in line.depths]
@@ -194,7 +194,7 @@ def test_premature_layers_are_every_second_depth_of_the_upper_half(depth, first,
 
 
 @pytest.mark.parametrize("name", COMPARED)
-def test_contract_candidate_order_and_company_change_no_score(name):
+def test_candidate_order_and_other_items_do_not_change_scores(name):
     engine = tracer()
     item = Item("w5 w6 w7 w8", ("w9 w10", "w11", "w9 w12 w13"), blind_prompt="w5 w8")
     turned = Item("w5 w6 w7 w8", item.candidates[::-1], blind_prompt="w5 w8")
@@ -209,21 +209,21 @@ def test_contract_candidate_order_and_company_change_no_score(name):
     np.testing.assert_allclose(in_company, alone, rtol=1e-5, atol=1e-5)
 
 
-def test_a_decision_carries_the_scores_of_methods_and_stays_what_it_is():
+def test_scoring_methods_does_not_change_the_decision():
     engine = tracer()
     encoded, answers = compared("llama")
     methods = resolve(COMPARED, engine.facts)
     plain = engine.decide_group(encoded, Scope("all"))
     for mode in ("all", "decide", "base"):
-        for own, decision, scores in zip(
+        for alone, decision, scores in zip(
             plain, engine.decide_group(encoded, Scope(mode, methods=methods)), answers, strict=True
         ):
             if mode != "base":
-                assert decision.index == own.index and decision.operator == own.operator
+                assert decision.index == alone.index and decision.operator == alone.operator
             np.testing.assert_allclose(decision.methods["sled"], scores["sled"], rtol=1e-6)
 
 
-def test_methods_that_read_only_the_trajectory_are_their_definitions():
+def test_methods_on_the_trajectory_agree_with_their_definitions():
     engine = tracer()
     encoded, answers = compared("llama")
     window = engine.theta.window(engine.facts.depth)
@@ -245,11 +245,11 @@ def test_methods_that_read_only_the_trajectory_are_their_definitions():
         assert np.exp(scores["decisive-only"]).sum() == pytest.approx(1)
 
 
-def test_question_blind_reads_the_blind_prompt_and_is_silent_without_one():
+def test_question_blind_scores_the_blind_prompt_or_nothing():
     engine = tracer()
     methods = resolve(["question-blind"], engine.facts)
     candidates = ("w9 w10", "w11")
-    (blind, silent) = scores_of(
+    (blind, missing) = scores_of(
         engine,
         [Item("w5 w6 w7", candidates, blind_prompt="w5 w7"), Item("w5 w6 w7", candidates)],
         methods,
@@ -257,7 +257,7 @@ def test_question_blind_reads_the_blind_prompt_and_is_silent_without_one():
     )
     base = engine.correct("w5 w7", candidates).base_scores
     np.testing.assert_allclose(blind, base, rtol=1e-6)
-    assert silent is None
+    assert missing is None
 
 
 def test_names_take_an_aggregation_and_a_fraction():
@@ -275,7 +275,7 @@ def test_names_take_an_aggregation_and_a_fraction():
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("dolla", "dolla; known: trace"),
         ("early-exit", "needs a fraction"),
@@ -286,22 +286,22 @@ def test_names_take_an_aggregation_and_a_fraction():
         ("dola-static@1", "lower FRACTION"),
     ],
 )
-def test_bad_names_say_what_is_known(name, said):
-    with pytest.raises(InputError, match=said):
+def test_invalid_names_are_refused(name, message):
+    with pytest.raises(InputError, match=message):
         resolve([name], facts(6))
 
 
-def test_the_table_tells_what_each_method_is():
+def test_the_table_has_a_summary_and_source_of_each_method():
     assert set(methods_table.catalogue()) >= set(METHODS)
     for name in {*COMPARED, *METHODS}:
         row = entry(name)
         assert row.summary and row.source
     when_named = {"pmi", "dcpmi", "trace-gated", "contextual", "contextual-released"}
-    when_named |= {"batch-calibrated", "batch-calibrated-log"}  # compared where asked for
+    when_named |= {"batch-calibrated", "batch-calibrated-log"}  # compared only on request
     assert {m.partition("@")[0] for m in COMPARED} == set(METHODS) - when_named
 
 
-def test_releases_agree_with_the_methods_that_are_compared_with_them():
+def test_each_method_agrees_with_its_release():
     checks = {name: methods_table.check_of(name) for name in METHODS}
     compared = {name: check for name, check in checks.items() if check.scores > 0}
     assert {*RELEASED, "base-sum", "dcpmi", "contextual-released"} <= {*compared}
@@ -314,7 +314,7 @@ def test_releases_agree_with_the_methods_that_are_compared_with_them():
 
 
 def tile_of(last: torch.Tensor, *, raw: dict[int, torch.Tensor]) -> Tile:
-    """A tile whose last depth is one more than any other, with its first token read."""
+    """Return a tile whose last depth is one above the others, with its first token read."""
     depth = {1: 2, 2: 2, 3: 6}[len(raw)]
     nothing = torch.zeros(1, dtype=torch.int64)
     log_z = {depth: last.logsumexp(dim=-1, keepdim=True)}
@@ -330,7 +330,7 @@ def scores_of(
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
 
 
-def test_the_page_names_every_method():
+def test_the_docs_list_every_method():
     table = PAGE.partition("## The table")[2].partition("## ")[0]
     for name in METHODS:
         assert any(f"`{name}{option}`" in table for option in ("", "@FRACTION", "@LAMBDA")), name
@@ -340,14 +340,16 @@ def test_the_command_answers_by_any_method(tmp_path):
     model = ["--model", "lastword/demo-organism"]
     question = ["--prompt", "Question: Which craft is Belholt known for? Answer:"]
     candidates = ["--candidate", "grey wool boats.", "--candidate", "silver glass boats."]
-    told = CliRunner().invoke(app, ["correct", *model, *question, *candidates, "--method", "dola"])
-    assert told.exit_code == 0 and "The scores of dola decide." in told.stdout
+    result = CliRunner().invoke(
+        app, ["correct", *model, *question, *candidates, "--method", "dola"]
+    )
+    assert result.exit_code == 0 and "The scores of dola decide." in result.stdout
     source = tmp_path / "items.jsonl"
     item = {"prompt": question[1], "candidates": candidates[1::2], "blind_prompt": "Answer:"}
     source.write_text(json.dumps(item), encoding="utf-8")
-    asked = ["correct", *model, "--input", str(source), "--method"]
+    command = ["correct", *model, "--input", str(source), "--method"]
     for name, gates in (("sled@mean", False), ("question-blind", False), ("trace", True)):
-        decision = json.loads(CliRunner().invoke(app, [*asked, name]).stdout)
+        decision = json.loads(CliRunner().invoke(app, [*command, name]).stdout)
         assert (decision["method"], bool(decision["gates"])) == (name, gates)
     bare = ["correct", *model, *question, *candidates, "--method", "question-blind"]
     assert "has no blind_prompt" in str(CliRunner().invoke(app, bare).exception)
@@ -359,5 +361,5 @@ def test_states_that_overflow_without_the_norm_name_their_depth():
     states = engine.backbone.states([b for p in encoded.prompts for b in p.branches], [3, 5, 6])
     states.hidden[3] = states.hidden[3] * 1e38
     targets = np.arange(len(states.reads.token))
-    found = read(engine.readout, states, targets, [6], [Contrast(6, (3, 5))])
-    assert set(found.faults) == {3}
+    result = read(engine.readout, states, targets, [6], [Contrast(6, (3, 5))])
+    assert set(result.faults) == {3}

@@ -15,17 +15,17 @@ from lastword.model.options import LoadOptions
 
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """Grow by the attention of each check that runs; small models are stored too."""
-    ran: list[str] = []
+    """Return a list of the attention of each check that runs, also for small models."""
+    attentions: list[str] = []
 
-    def counted(backbone, readout, attention="auto"):
-        ran.append(attention)
+    def recording(backbone, readout, attention="auto"):
+        attentions.append(attention)
         return check(backbone, readout, attention)
 
-    monkeypatch.setattr(check_cache, "check", counted)
+    monkeypatch.setattr(check_cache, "check", recording)
     monkeypatch.setattr(check_cache, "_LEAST", 0)
     monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
-    return ran
+    return attentions
 
 
 @pytest.fixture
@@ -77,27 +77,27 @@ def test_a_damaged_entry_is_replaced(checks, folder, tmp_path, content):
     assert entry(tmp_path).read_text() == whole
 
 
-def test_models_in_memory_are_checked_each_time(checks, folder):
+def test_models_in_memory_are_always_checked(checks, folder):
     tracer = Tracer.from_pretrained(LoadOptions(folder))
     Tracer(tracer.backbone.model, tracer.tokenizer, source=tracer.source)
     assert len(checks) == 2
 
 
 @pytest.mark.parametrize("options", [{"trust_remote_code": True}, {"device_map": "cpu"}])
-def test_code_of_a_checkpoint_and_spread_models_are_checked_each_time(checks, folder, options):
+def test_models_with_remote_code_and_spread_models_are_always_checked(checks, folder, options):
     for _ in range(2):
         Tracer.from_pretrained(LoadOptions(folder, **options))
     assert len(checks) == 2
 
 
-def test_an_adapters_folder_has_no_digest_as_its_base_is_elsewhere(folder):
+def test_an_adapter_has_no_digest_because_its_base_is_elsewhere(folder):
     assert load_digest(LoadOptions(folder)) is not None
     (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
     (folder / "adapter_config.json").write_text("{}")
     assert load_digest(LoadOptions(folder)) is None
 
 
-def test_small_models_are_checked_each_time(checks, folder, monkeypatch, tmp_path):
+def test_small_models_are_always_checked(checks, folder, monkeypatch, tmp_path):
     monkeypatch.undo()
     monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
     Tracer.from_pretrained(LoadOptions(folder))

@@ -1,4 +1,4 @@
-"""Checkpoints as they come: sharded, pickled, quantised, damaged; each held to planted weights."""
+"""Checkpoints: sharded, pickled, quantised and damaged ones, compared with planted weights."""
 
 import json
 import math
@@ -27,12 +27,12 @@ HEADER = "no readable safetensors header"
 
 
 def text(file: str, content: str | bytes) -> Callable[[Path], object]:
-    """Damage: a file of the folder holds this in place of what it held."""
+    """Return damage that replaces the content of a file in the folder."""
     data = content.encode("latin-1") if isinstance(content, str) else content
     return lambda folder: (folder / file).write_bytes(data)
 
 
-def gone(file: str) -> Callable[[Path], object]:
+def removed(file: str) -> Callable[[Path], object]:
     return lambda folder: (folder / file).unlink()
 
 
@@ -43,7 +43,7 @@ def index(shard: object) -> Callable[[Path], object]:
 INDEX, FIRST = "model.safetensors.index.json", "model-00001-of-00002.safetensors"
 
 
-def test_shards_are_read_where_the_index_says_and_no_file_that_is_not_needed(tmp_path):
+def test_only_the_shards_with_needed_tensors_are_read(tmp_path):
     names = sorted(LLAMA.tensors())
     folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors(), shards=len(names))
     assert not (folder / "model.safetensors").exists()
@@ -55,7 +55,7 @@ def test_shards_are_read_where_the_index_says_and_no_file_that_is_not_needed(tmp
     assert value(folder) == pytest.approx(LLAMA.invariant, **EXACT)
 
 
-def test_a_file_is_read_with_the_config_beside_it_and_safetensors_before_a_pickle(tmp_path):
+def test_safetensors_are_preferred_to_a_pickle_and_files_use_the_config_next_to_them(tmp_path):
     folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors())
     (folder / "pytorch_model.bin").write_bytes(b"not to be read")
     assert value(folder) == pytest.approx(LLAMA.invariant, **EXACT)
@@ -64,7 +64,7 @@ def test_a_file_is_read_with_the_config_beside_it_and_safetensors_before_a_pickl
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_pickled_weights_are_read_as_weights_only(zipped, tmp_path):
+def test_pickled_weights_are_read(zipped, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA.config))
     tensors, whole = LLAMA.tensors(), tmp_path / "pytorch_model.bin"
     torch.save(tensors, whole, _use_new_zipfile_serialization=zipped)
@@ -95,8 +95,8 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("shards", "damage", "words"),
     [
-        (1, gone("config.json"), "no config.json"),
-        (1, gone("model.safetensors"), "holds no model.safetensors"),
+        (1, removed("config.json"), "no config.json"),
+        (1, removed("model.safetensors"), "holds no model.safetensors"),
         *((1, text("config.json", t), "config.json is") for t in ("{", "[1]", "\xff", "[" * 10**5)),
         (1, lambda f: os.truncate(f / "model.safetensors", 900), "cut short"),
         (1, text("model.safetensors", b"\xff" * 40), "its header is too long"),
@@ -107,7 +107,7 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path, monkeypatch):
         ),
         (1, text("model.safetensors", struct.pack("<Q", 2) + b"{]"), HEADER),
         (1, text("model.safetensors", struct.pack("<Q", 8) + b'{"a": 1}'), HEADER),
-        (2, gone(FIRST), f"lacks {FIRST}"),
+        (2, removed(FIRST), f"lacks {FIRST}"),
         (2, lambda f: save_file({"else": torch.ones(1)}, f / FIRST), "not in the index"),
         *(
             (2, index(at), "not beside it")
@@ -121,7 +121,7 @@ def test_a_damaged_folder_is_refused_in_one_line(shards, damage, words, tmp_path
     assert words in refusal(folder)
 
 
-def test_a_config_of_more_blocks_than_the_checkpoint_has(tmp_path):
+def test_a_config_with_more_blocks_than_the_checkpoint_is_refused(tmp_path):
     config = LLAMA.config | {"num_hidden_layers": 10**9}
     folder = planted.write(tmp_path, config, LLAMA.tensors())
     message = refusal(folder, InvariantError)
@@ -136,7 +136,7 @@ def test_a_config_of_more_blocks_than_the_checkpoint_has(tmp_path):
         ('{"weight_map": {"a": "b"}}', "has no metadata"),
     ],
 )
-def test_a_broken_index_stops_a_model_from_loading(content, words, tmp_path):
+def test_a_broken_index_is_refused(content, words, tmp_path):
     folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors(), shards=2)
     (folder / INDEX).write_text(content)
     with pytest.raises(CheckpointError, match=rf"model\.safetensors\.index\.json {words}"):
@@ -148,14 +148,14 @@ def with_header(text: str) -> bytes:
 
 
 def one(**entry: object) -> str:
-    """A header of one tensor of eight bytes, told otherwise by `entry`."""
+    """Return the header of one tensor of eight bytes, changed by `entry`."""
     return json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | entry})
 
 
 def two(first: list[int], second: list[int]) -> str:
     entries = {"a": first, "b": second}
-    told = {n: {"dtype": "U8", "shape": [4], "data_offsets": at} for n, at in entries.items()}
-    return json.dumps(told)
+    header = {n: {"dtype": "U8", "shape": [4], "data_offsets": at} for n, at in entries.items()}
+    return json.dumps(header)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def two(first: list[int], second: list[int]) -> str:
     ],
     ids=lambda header: header[:60],
 )
-def test_a_header_that_no_file_can_have(header, tmp_path):
+def test_an_impossible_header_is_refused(header, tmp_path):
     folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors())
     (folder / "model.safetensors").write_bytes(with_header(header) + bytes(16))
     message = refusal(folder)
@@ -191,7 +191,7 @@ def checkpoint_of(folder: Path, header: str) -> SafetensorsCheckpoint:
 
 
 @pytest.mark.parametrize("terabytes", [1, 16, 2**40])
-def test_what_a_header_promises_takes_no_memory(terabytes, tmp_path):
+def test_memory_is_not_allocated_by_the_header(terabytes, tmp_path):
     size = terabytes * 2**40
     checkpoint = checkpoint_of(tmp_path, one(shape=[size // 4], data_offsets=[0, size]))
     tracemalloc.start()
@@ -203,7 +203,7 @@ def test_what_a_header_promises_takes_no_memory(terabytes, tmp_path):
         tracemalloc.stop()
 
 
-FAR = 10**18  # beyond what file systems know
+FAR = 10**18  # beyond the limits of file systems
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ FAR = 10**18  # beyond what file systems know
         ({"shape": [FAR // 4], "data_offsets": [FAR, 2 * FAR]}, "cut short"),
     ],
 )
-def test_a_tensor_that_is_not_what_its_header_says(entry, words, tmp_path):
+def test_a_tensor_that_contradicts_its_header_is_refused(entry, words, tmp_path):
     before = {"dtype": "F32", "shape": [FAR // 4], "data_offsets": [0, FAR]}
     others = {"b": before} if entry.get("data_offsets", [0])[0] else {}
     header = {"__metadata__": {"format": "pt"}} | json.loads(one(**entry)) | others
@@ -223,11 +223,11 @@ def test_a_tensor_that_is_not_what_its_header_says(entry, words, tmp_path):
         checkpoint_of(tmp_path, json.dumps(header)).read("a")
 
 
-# Quantised forms: planted weights stand in [0, 20], so every form below holds them exactly.
+# Quantised forms: planted weights lie in [0, 20], so all forms below represent them exactly.
 
 
 def test_block_scaled_float8(tmp_path):
-    """Blocks of 3 x 5 over 4 x 8: both edges are cut."""
+    """Blocks of 3 x 5 over 4 x 8: partial blocks at both edges."""
     tensors, scale = LLAMA.tensors(), torch.tensor([[0.5, 2.0], [4.0, 0.25]])
     for name in list(tensors):
         if name.endswith(("k_proj.weight", "v_proj.weight")):
@@ -241,13 +241,13 @@ def test_block_scaled_float8(tmp_path):
         "quantization_config": {"quant_method": "fp8", "weight_block_size": [3, 5]}
     }
     folder = planted.write(tmp_path, config, tensors)
-    found = read_invariant(folder, theta=Theta())
-    assert found.value == pytest.approx(LLAMA.invariant, **EXACT)
-    assert f"{KEY}.weight_scale_inv" in found.tensors
+    result = read_invariant(folder, theta=Theta())
+    assert result.value == pytest.approx(LLAMA.invariant, **EXACT)
+    assert f"{KEY}.weight_scale_inv" in result.tensors
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (4,), (4, 1)])
-def test_float8_with_one_scale_or_a_scale_a_row(shape, tmp_path):
+def test_float8_with_one_scale_or_one_per_row(shape, tmp_path):
     tensors = LLAMA.tensors()
     scale = torch.tensor([0.5, 2.0, 4.0, 0.25])[: math.prod(shape)].reshape(shape)
     rows = scale.reshape(-1, 1)
@@ -257,7 +257,7 @@ def test_float8_with_one_scale_or_a_scale_a_row(shape, tmp_path):
     assert value(folder) == pytest.approx(LLAMA.invariant, **EXACT)
 
 
-def test_float8_scales_that_fit_no_block(tmp_path):
+def test_float8_scales_that_do_not_match_the_blocks_are_refused(tmp_path):
     tensors = LLAMA.tensors()
     tensors[f"{KEY}.weight"] = tensors[f"{KEY}.weight"].to(torch.float8_e4m3fn)
     assert "no scale" in refusal(planted.write(tmp_path, LLAMA.config, tensors))
@@ -278,7 +278,7 @@ def test_int8_rows(tmp_path):
 
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("kind", ["nf4", "fp4"])
-def test_four_bit_is_read_as_bitsandbytes_itself_reads_it(kind, double, tmp_path):
+def test_four_bit_weights_are_read_like_by_bitsandbytes(kind, double, tmp_path):
     bitsandbytes = pytest.importorskip("bitsandbytes")
     weight = torch.randn(200, 130, generator=torch.Generator().manual_seed(0))
     data, state = bitsandbytes.functional.quantize_4bit(
@@ -287,13 +287,13 @@ def test_four_bit_is_read_as_bitsandbytes_itself_reads_it(kind, double, tmp_path
     packed = {f"{KEY}.weight.{n}": t for n, t in state.as_dict(packed=True).items()}
     tensors = LLAMA.tensors() | packed | {f"{KEY}.weight": data}
     planted.write(tmp_path, LLAMA.config, tensors)
-    found, _ = read_dense(open_local(tmp_path), KEY)
+    weights, _ = read_dense(open_local(tmp_path), KEY)
     expected = bitsandbytes.functional.dequantize_4bit(data, state)
-    torch.testing.assert_close(found.float(), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(weights.float(), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["gptq", "awq"])
-def test_packed_forms_name_the_checkpoint_to_use(method, tmp_path):
+def test_packed_formats_name_the_checkpoint_to_use(method, tmp_path):
     tensors = LLAMA.tensors()
     tensors[f"{KEY}.qweight"] = tensors.pop(f"{KEY}.weight").to(torch.int32)
     config = LLAMA.config | {
@@ -306,7 +306,7 @@ def test_packed_forms_name_the_checkpoint_to_use(method, tmp_path):
     assert method in message and "someone/plain" in message and "invariant=VALUE" in message
 
 
-def test_experts_in_mxfp4_leave_attention_dense(tmp_path):
+def test_mxfp4_experts_do_not_affect_the_attention_weights(tmp_path):
     tensors = LLAMA.tensors()
     tensors["model.layers.1.mlp.experts.gate_up_proj_blocks"] = torch.zeros(2, 2, dtype=torch.uint8)
     config = LLAMA.config | {

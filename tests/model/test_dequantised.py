@@ -1,4 +1,4 @@
-"""What is kept of GGUF files between loads: the same bits, whole or not at all, within bounds."""
+"""The cache of dequantised GGUF files: same bits, damaged and changed files, limits."""
 
 import errno
 import os
@@ -24,19 +24,19 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder of the test's own, in which small files are kept too."""
+    """Set a cache folder for the test that also stores small files."""
     monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(dequantised, "_LEAST", 0)
     return tmp_path / "cache" / "gguf"
 
 
-def written(path: Path, kind: str = "llama", **options: Any) -> Path:
+def write(path: Path, kind: str = "llama", **options: Any) -> Path:
     return gguf_files.write(path, gguf_files.build(kind, **options), kind, stored="Q8_0")
 
 
 @pytest.fixture
 def llama(tmp_path: Path) -> Path:
-    return written(tmp_path / "llama.gguf")
+    return write(tmp_path / "llama.gguf")
 
 
 def load(path: Path) -> Loaded:
@@ -52,7 +52,7 @@ def names(cache: Path) -> list[str]:
 
 
 def refuse_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of a GGUF file's config and weights can be read from here on."""
+    """Make reading a GGUF file's config and weights an error from now on."""
 
     def refuse(*_: Any) -> None:
         raise AssertionError("the file was read again")
@@ -61,7 +61,7 @@ def refuse_reading(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refuse_writing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing can be removed or renamed from here on, as in a folder of others."""
+    """Make deleting and renaming files an error from now on."""
 
     def refuse(*_: Any, **__: Any) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
@@ -71,8 +71,8 @@ def refuse_writing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "qwen3moe", "gpt2", "bloom"])
-def test_what_is_kept_is_what_was_read(kind, tmp_path, monkeypatch, cache):
-    path = written(tmp_path / "m.gguf", kind)
+def test_the_cache_returns_the_same_model(kind, tmp_path, monkeypatch, cache):
+    path = write(tmp_path / "m.gguf", kind)
     first = load(path)
     assert len(names(cache)) == 1
     refuse_reading(monkeypatch)
@@ -84,9 +84,9 @@ def test_what_is_kept_is_what_was_read(kind, tmp_path, monkeypatch, cache):
     assert again.origin == first.origin
 
 
-def test_a_file_that_changed_is_another_one(llama, cache):
+def test_a_changed_file_gets_another_entry(llama, cache):
     first = load(llama)
-    written(llama, seed=1)
+    write(llama, seed=1)
     second = load(llama)
     assert bits(first) != bits(second)
     assert bits(load(llama)) == bits(second)
@@ -96,7 +96,7 @@ def test_a_file_that_changed_is_another_one(llama, cache):
 @pytest.mark.parametrize(
     "damage", ["cut", "config.json", "generation_config.json", "model.safetensors"]
 )
-def test_what_is_damaged_is_read_anew(damage, llama, cache):
+def test_a_damaged_entry_is_replaced(damage, llama, cache):
     first = load(llama)
     (place,) = cache.glob("*")
     weights = place / "model.safetensors"
@@ -105,10 +105,10 @@ def test_what_is_damaged_is_read_anew(damage, llama, cache):
     else:
         (place / damage).unlink()
     assert bits(load(llama)) == bits(first)
-    assert safetensors.torch.load_file(weights)  # whole again
+    assert safetensors.torch.load_file(weights)  # complete again
 
 
-def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(llama, cache, monkeypatch):
+def test_a_read_only_cache_is_not_an_error(llama, cache, monkeypatch):
     first = load(llama)
     (place,) = cache.glob("*")
     os.truncate(place / "model.safetensors", 3000)
@@ -116,7 +116,7 @@ def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(llama, cache, monke
     assert bits(load(llama)) == bits(first)
 
 
-def test_a_full_disk_and_one_that_is_nearly_so_keep_nothing(llama, cache, monkeypatch, caplog):
+def test_nothing_is_stored_on_a_full_or_nearly_full_disk(llama, cache, monkeypatch, caplog):
     def full(*_: Any, **__: Any) -> None:
         raise SafetensorError("I/O error: No space left on device")
 
@@ -131,7 +131,7 @@ def test_a_full_disk_and_one_that_is_nearly_so_keep_nothing(llama, cache, monkey
     assert names(cache) == []
 
 
-def test_a_folder_that_another_process_kept_meanwhile_stays(llama, cache):
+def test_an_entry_of_another_process_is_not_replaced(llama, cache):
     model = load(llama).model
     (place,) = cache.glob("*")
     (place / "theirs").touch()
@@ -139,11 +139,11 @@ def test_a_folder_that_another_process_kept_meanwhile_stays(llama, cache):
     assert (place / "theirs").exists() and names(cache) == [place.name]
 
 
-def test_the_least_recently_used_goes_and_a_draft_that_was_left(tmp_path, cache, monkeypatch):
-    paths = [written(tmp_path / f"{seed}.gguf", seed=seed) for seed in range(4)]
+def test_the_least_recently_used_entry_and_old_drafts_are_deleted(tmp_path, cache, monkeypatch):
+    paths = [write(tmp_path / f"{seed}.gguf", seed=seed) for seed in range(4)]
     load(paths[0])
     (place,) = cache.iterdir()
-    size = sum(own.stat().st_size for own in place.iterdir())
+    size = sum(file.stat().st_size for file in place.iterdir())
     monkeypatch.setenv(dequantised.LIMIT_VARIABLE, str(2.5 * size / 1e9))
     draft = cache / ".draft"
     shutil.copytree(place, draft)
@@ -151,7 +151,7 @@ def test_the_least_recently_used_goes_and_a_draft_that_was_left(tmp_path, cache,
     os.utime(place, (1, 1))
     load(paths[1])
     assert len(names(cache)) == 2 and not draft.exists()
-    load(paths[0])  # used again, and so the later one
+    load(paths[0])  # now the most recently used
     load(paths[2])
     assert len(names(cache)) == 2 and place.exists()
     monkeypatch.setenv(dequantised.LIMIT_VARIABLE, "0")

@@ -1,4 +1,4 @@
-"""Every family through the road: readout of its own, packed as plain, company of no effect."""
+"""Every family: readout, packed and plain road, independence of other items, and refusals."""
 
 import copy
 from functools import cache
@@ -39,11 +39,11 @@ from lastword.model.backbone import TILE_POOLED, tiles
 from lastword.text.branch import Branch
 from lastword.text.forest import build as grow
 
-# Given even where the family defines it: nothing here depends on the weights' I(M).
+# The value is set because I(M) of the weights does not matter here.
 INVARIANT = 0.5
 
 every_family = pytest.mark.parametrize("name", FAMILIES)
-# One of each way in which a block attends; opening a model compares its roads on other texts.
+# One per kind of attention. Opening a model compares its roads on other texts too.
 KINDS = ["llama", "mistral-sliding", "gemma2", "gpt_oss", "deepseek_v3", "gpt2", "opt-projected"]
 PACKED = [name for name, family in FAMILIES.items() if family.packs]
 
@@ -57,27 +57,27 @@ def read_all(tracer: Tracer, items: list[Item]):
     return list(tracer.correct_many(items, read="all"))
 
 
-def own_scores(model, sequence: tuple[int, ...], boundary: int) -> float:
-    """Mean log-probability that the model's own logits give a candidate."""
+def model_score(model, sequence: tuple[int, ...], boundary: int) -> float:
+    """Return the mean log-probability of a candidate by the model's logits."""
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([sequence[:-1]])).logits[0, boundary - 1 :]
-    own = torch.tensor(sequence[boundary:])
-    return float(logits.double().log_softmax(-1).gather(1, own[:, None]).mean())
+    tokens = torch.tensor(sequence[boundary:])
+    return float(logits.double().log_softmax(-1).gather(1, tokens[:, None]).mean())
 
 
 @every_family
-def test_the_last_depth_is_the_models_own_logits(name):
+def test_the_last_depth_agrees_with_the_models_logits(name):
     tracer, items = tracer_of(name), random_items(1, 2)
     assert (tracer.backbone.road != "plain") == FAMILIES[name].packs
     for item, decision in zip(tracer.encode(items), read_all(tracer, items), strict=True):
         pairs = zip(item.prompt.sequences, item.prompt.boundaries, strict=True)
-        expected = [own_scores(tracer.backbone.model, s, b) for s, b in pairs]
+        expected = [model_score(tracer.backbone.model, s, b) for s, b in pairs]
         assert decision.base_scores == pytest.approx(expected, abs=5e-5)
         assert np.array_equal(decision.trajectory[:, tracer.backbone.depth], decision.base_scores)
 
 
 @pytest.mark.parametrize("name", by_night(FAMILIES, [*KINDS, "bloom", "lfm2", "mamba"]))
-def test_every_depth_is_what_the_models_own_last_steps_make_of_its_state(name):
+def test_every_depth_agrees_with_the_models_norm_and_head_on_its_state(name):
     tracer, items = tracer_of(name), random_items(2, 1, candidates=(3, 3))
     encoded, decision = tracer.encode(items)[0], read_all(tracer, items)[0]
     pristine, blocks = build(name), FAMILIES[name].blocks
@@ -85,14 +85,14 @@ def test_every_depth_is_what_the_models_own_last_steps_make_of_its_state(name):
         pristine, blocks, encoded.prompt.sequences, encoded.prompt.boundaries
     )
     expected = np.array([reference.candidate_scores(z, tokens) for z, tokens in read])
-    tolerance = 1e-3 if name == "mamba" else 1e-4  # a state space adds up its noise over the text
+    tolerance = 1e-3 if name == "mamba" else 1e-4  # state spaces accumulate noise over the text
     assert decision.trajectory == pytest.approx(expected, abs=tolerance)
 
 
 @pytest.mark.parametrize("name", by_night(PACKED, KINDS))
 def test_packed_and_plain_roads_agree(name):
     tracer = tracer_of(name)
-    # Prompts past every sliding window, and on one side of the lengths at which rope changes.
+    # Prompts longer than every sliding window, but with one kind of rope scaling.
     items = random_items(3, 3, prompt=(10, 14))
     packed = read_all(tracer, items)
     plain = read_plain(tracer, items)
@@ -113,7 +113,7 @@ def test_a_row_of_many_tiles_agrees_with_the_plain_road(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral-sliding", "gemma2", "gpt2"])
-def test_means_over_texts_of_many_tiles_are_those_of_the_plain_road(name):
+def test_means_over_texts_of_many_tiles_agree_with_the_plain_road(name):
     tracer, draw = tracer_of(name), np.random.default_rng(0)
     lengths = draw.integers(1, 30, size=24)
     texts = [Branch((*draw.integers(3, 60, size=n + 1).tolist(),), 1) for n in lengths]
@@ -122,7 +122,7 @@ def test_means_over_texts_of_many_tiles_are_those_of_the_plain_road(name):
     assert packed == pytest.approx(plain, abs=1e-4)
 
 
-def test_an_attention_that_the_model_was_not_given_is_refused():
+def test_an_attention_that_the_model_does_not_use_is_refused():
     message = refusal(InputError, build("llama"), invariant=INVARIANT, attention="eager")
     assert (
         "the attention sdpa, not eager" in message and "set_attn_implementation('eager')" in message
@@ -142,11 +142,11 @@ def read_plain(tracer: Tracer, items: list[Item]):
     return read_all(plain, items)
 
 
-# --- rope that looks at the batch (method, section 2): lengths on either side never meet ---
+# --- rope that depends on the batch (method, section 2): long and short lengths never meet ---
 
 
 def item_of(fed: int, candidates: int = 2, longer: int = 0) -> Item:
-    """An item whose candidates feed `fed` tokens (`longer` more for the last one)."""
+    """Return an item whose candidates feed `fed` tokens, the last one `longer` more."""
     draw = np.random.default_rng(fed)
     prompt = draw.integers(3, VOCAB - 8, size=fed - 2).tolist()
     ends = [draw.integers(3, VOCAB - 8, size=2).tolist() for _ in range(candidates)]
@@ -158,9 +158,9 @@ EDGE = {"phi3-longrope": LONGROPE_BOUNDARY, "llama-dynamic": DYNAMIC_BOUNDARY}
 
 
 @pytest.mark.parametrize("name", EDGE)
-def test_every_item_gets_the_answer_that_it_has_alone_in_a_new_model(name):
+def test_every_item_has_the_scores_of_running_alone_in_a_new_model(name):
     edge = EDGE[name]
-    # Long before short and short before long, on the edge itself, and one that straddles it.
+    # Long before short and short before long, on the edge, and one on both sides of it.
     items = [item_of(edge + 9), item_of(edge), item_of(edge + 3), item_of(10), item_of(edge + 1)]
     items += [item_of(edge - 2, candidates=3, longer=6), item_of(edge - 1)]
     together = read_all(Tracer(build(name), tokenizer(), invariant=INVARIANT), items)
@@ -187,7 +187,7 @@ def refusal(error: type[Exception], model, **options) -> str:
     return message
 
 
-def test_a_model_that_is_too_shallow_is_refused_and_three_blocks_are_enough():
+def test_a_model_needs_at_least_three_blocks():
     for depth in (1, 2):
         message = refusal(UnsupportedModelError, build("llama", num_hidden_layers=depth))
         assert f"{depth} blocks" in message and "at least 3" in message
@@ -197,7 +197,7 @@ def test_a_model_that_is_too_shallow_is_refused_and_three_blocks_are_enough():
         assert decision.answer in item.candidates
 
 
-def test_a_model_without_projections_needs_its_invariant_given():
+def test_a_model_without_projections_needs_an_invariant():
     assert "invariant=VALUE" in refusal(InvariantError, build("mamba"))
     assert tracer_of("mamba").invariant == INVARIANT
 
@@ -214,14 +214,14 @@ def bert() -> PreTrainedModel:
 
 
 def xlnet() -> PreTrainedModel:
-    """It looks both ways, and its noise is nats large: were noise its own measure it would pass."""
+    """It attends in both directions, with noise of several nats: a relative check would pass."""
     config = XLNetConfig(vocab_size=VOCAB, d_model=16, n_layer=4, n_head=2, d_inner=16)
     enliven(model := XLNetLMHeadModel(config), 0)
     return model
 
 
 def gpt() -> PreTrainedModel:
-    """Its blocks give lists."""
+    """Its blocks return lists."""
     return OpenAIGPTLMHeadModel(OpenAIGPTConfig(vocab_size=VOCAB, n_embd=16, n_layer=4, n_head=2))
 
 
@@ -236,12 +236,12 @@ def gpt() -> PreTrainedModel:
         (gpt, "OpenAIGPTLMHeadModel"),
     ],
 )
-def test_a_model_that_cannot_be_read_so_is_refused(make, words):
+def test_unsupported_models_are_refused(make, words):
     assert words in refusal(UnsupportedModelError, make(), invariant=1.0)
 
 
 class ScaledByTheTrunk(LlamaForCausalLM):
-    """A head that looks up a constant on its trunk, as Falcon-H1's does."""
+    """A head that uses a constant of its trunk, like Falcon-H1's."""
 
     def forward(self, **inputs):
         output = super().forward(**inputs)
@@ -249,19 +249,19 @@ class ScaledByTheTrunk(LlamaForCausalLM):
         return output
 
 
-def test_a_constant_of_the_trunk_reaches_the_readout():
+def test_the_readout_applies_a_constant_of_the_trunk():
     model = build("llama")
     model.__class__ = ScaledByTheTrunk
     model.model.multiplier = 0.25
     tracer, items = Tracer(model, tokenizer(), invariant=1.0), random_items(1, 2)
     for item, decision in zip(tracer.encode(items), read_all(tracer, items), strict=True):
         pairs = zip(item.prompt.sequences, item.prompt.boundaries, strict=True)
-        expected = [own_scores(model, s, b) for s, b in pairs]
+        expected = [model_score(model, s, b) for s, b in pairs]
         assert decision.base_scores == pytest.approx(expected, abs=5e-5)
 
 
 def test_a_head_that_the_readout_does_not_reproduce_is_refused():
-    # A model whose forward does something between norm and logits that no convention tells.
+    # The forward pass changes the states between norm and logits in an unknown way.
     model = build("llama")
     forward = model.model.forward
 
@@ -275,7 +275,7 @@ def test_a_head_that_the_readout_does_not_reproduce_is_refused():
 
 
 @pytest.mark.parametrize("name", ["gemma2", "llama-dynamic"])
-def test_the_model_is_left_as_it_was(name):
+def test_the_model_is_unchanged_afterwards(name):
     model = build(name)
     before = copy.deepcopy(model.state_dict())
     ids = torch.arange(3, 7 + DYNAMIC_BOUNDARY)[None]
@@ -289,12 +289,12 @@ def test_the_model_is_left_as_it_was(name):
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
 
 
-def test_a_model_in_training_mode_is_read_without_dropout_and_goes_on_training():
+def test_a_model_in_training_mode_is_read_without_dropout_and_stays_in_it():
     model: Any = build("gpt2", attn_pdrop=0.5, resid_pdrop=0.5, embd_pdrop=0.5)
     items = random_items(7, 3)
     expected = [d.scores for d in Tracer(model, tokenizer(), invariant=1.0).correct_many(items)]
     model.train()
-    model.transformer.h[1].eval()  # a block that its owner froze
+    model.transformer.h[1].eval()  # a frozen block
     tracer = Tracer(model, tokenizer(), invariant=1.0)
     for decision, scores in zip(tracer.correct_many(items), expected, strict=True):
         assert decision.scores == pytest.approx(scores, abs=1e-6)

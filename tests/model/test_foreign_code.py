@@ -1,4 +1,4 @@
-"""What a checkpoint brings beside numbers: code is not run, a pickle not read, a bomb refused."""
+"""Untrusted checkpoints: code is not run, pickles are not read, templates are bounded."""
 
 import base64
 import json
@@ -35,7 +35,7 @@ from lastword.text.tokens import templated
 CODE = "open({!r}, 'w').close()\nclass Evil: pass\ndef generate(*_, **__): pass\n"
 REMOTE = {"AutoConfig": "evil.Evil", "AutoModelForCausalLM": "evil.Evil"}
 UNKNOWN = {"model_type": "evil", "auto_map": REMOTE}
-OWN_TOKENIZER = {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": ["evil.Evil", None]}}
+TOKENIZER_CODE = {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": ["evil.Evil", None]}}
 
 
 @pytest.fixture(scope="module")
@@ -44,23 +44,25 @@ def base(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def ran(tmp_path) -> Path:
-    """The file that foreign code leaves behind wherever it runs."""
-    return tmp_path / "ran"
+def marker(tmp_path) -> Path:
+    """Return the path of the file that foreign code creates when it runs."""
+    return tmp_path / "marker"
 
 
 @pytest.fixture
-def foreign(base, tmp_path, ran) -> Callable[..., Path]:
-    """A copy of the model with code of its own, and other words in its configs."""
+def foreign(base, tmp_path, marker) -> Callable[..., Path]:
+    """Return a function that copies the model with code and changed configs."""
 
-    def make(config: dict[str, Any] | None = None, own: dict[str, Any] | None = None) -> Path:
+    def make(
+        config: dict[str, Any] | None = None, tokenizer_config: dict[str, Any] | None = None
+    ) -> Path:
         folder = tmp_path / "foreign"
         shutil.copytree(base, folder)
         for place in (folder, folder / "custom_generate"):
             place.mkdir(exist_ok=True)
             for name in ("evil.py", "generate.py"):
-                (place / name).write_text(CODE.format(str(ran)))
-        for file, changes in (("config.json", config), ("tokenizer_config.json", own)):
+                (place / name).write_text(CODE.format(str(marker)))
+        for file, changes in (("config.json", config), ("tokenizer_config.json", tokenizer_config)):
             rewrite(folder / file, changes or {})
         return folder
 
@@ -81,14 +83,14 @@ def refusal(folder: Path, **options: Any) -> str:
 # Configs
 
 
-def test_a_config_with_nothing_to_divide_by_is_refused_in_a_line(foreign):
+def test_a_config_with_zero_heads_is_refused(foreign):
     folder = foreign({"head_dim": None})
     for name in ("num_attention_heads", "num_key_value_heads"):
         rewrite(folder / "config.json", {"num_attention_heads": 4, name: 0})
         assert refusal(folder) == f"the config of {folder} says {name} = 0: correct it"
 
 
-def test_a_pointer_of_git_lfs_is_refused_in_any_file_that_is_read(foreign):
+def test_git_lfs_pointers_are_refused(foreign):
     folder = foreign({})
     for file in ("config.json", "tokenizer.json", "tokenizer.model"):
         path = folder / file
@@ -102,38 +104,38 @@ def test_a_pointer_of_git_lfs_is_refused_in_any_file_that_is_read(foreign):
 
 
 @pytest.mark.parametrize(
-    ("config", "own"),
-    [(UNKNOWN, None), (None, OWN_TOKENIZER), ({"attn_implementation": "evil/kernel"}, None)],
+    ("config", "tokenizer_config"),
+    [(UNKNOWN, None), (None, TOKENIZER_CODE), ({"attn_implementation": "evil/kernel"}, None)],
     ids=["model", "tokenizer", "kernel"],
 )
-def test_code_that_is_needed_is_not_run_and_the_error_says_so(foreign, ran, config, own):
-    folder = foreign(config, own)
-    told = refusal(folder)
-    assert "--trust-remote-code" in told and str(folder) in told
-    if own is not None:
+def test_required_code_is_not_run_and_the_error_says_so(foreign, marker, config, tokenizer_config):
+    folder = foreign(config, tokenizer_config)
+    message = refusal(folder)
+    assert "--trust-remote-code" in message and str(folder) in message
+    if tokenizer_config is not None:
         with pytest.raises(ModelError, match="--trust-remote-code"):
             load_tokenizer(LoadOptions(str(folder)))
-    assert not ran.exists()
+    assert not marker.exists()
 
 
-def test_code_that_is_not_needed_is_not_run(foreign, ran):
-    known = {"auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}}
-    loaded = load(LoadOptions(str(foreign({"auto_map": REMOTE}, known))))
-    assert type(loaded.model).__name__ == "LlamaForCausalLM" and not ran.exists()
+def test_unneeded_code_is_not_run(foreign, marker):
+    tokenizer_config = {"auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}}
+    loaded = load(LoadOptions(str(foreign({"auto_map": REMOTE}, tokenizer_config))))
+    assert type(loaded.model).__name__ == "LlamaForCausalLM" and not marker.exists()
 
 
-@pytest.mark.parametrize(("config", "own"), [(UNKNOWN, None), (None, OWN_TOKENIZER)])
-def test_code_that_is_trusted_is_run(foreign, ran, config, own):
-    with pytest.raises((ModelError, AttributeError)):  # it is no model
-        load(LoadOptions(str(foreign(config, own)), trust_remote_code=True))
-    assert ran.exists()
+@pytest.mark.parametrize(("config", "tokenizer_config"), [(UNKNOWN, None), (None, TOKENIZER_CODE)])
+def test_trusted_code_is_run(foreign, marker, config, tokenizer_config):
+    with pytest.raises((ModelError, AttributeError)):  # it defines no model
+        load(LoadOptions(str(foreign(config, tokenizer_config)), trust_remote_code=True))
+    assert marker.exists()
 
 
 LINE = json.dumps({"prompt": "w5 w6", "candidates": ["w7", "w8"], "truthful": [True, False]})
 
 
 BENCHMARK = ("--benchmark", "jsonl:items.jsonl")
-MODEL, WORDS = (UNKNOWN, None), (None, OWN_TOKENIZER)
+MODEL, WORDS = (UNKNOWN, None), (None, TOKENIZER_CODE)
 SHOW = ("--show-prompt", "--chat-template")
 
 
@@ -151,9 +153,9 @@ SHOW = ("--show-prompt", "--chat-template")
     ],
     ids=lambda value: value[0] if isinstance(value[0], str) else "",
 )
-def test_no_command_runs_it(foreign, ran, run, tmp_path, monkeypatch, command, files):
+def test_no_command_runs_code(foreign, marker, run, tmp_path, monkeypatch, command, files):
     monkeypatch.chdir(tmp_path)
-    # What asks on the terminal is answered yes.
+    # Prompts on the terminal are answered with yes.
     monkeypatch.setattr("builtins.input", lambda *_: "y")
     Path("items.jsonl").write_text(LINE + "\n")
     name, *options = command
@@ -166,17 +168,17 @@ def test_no_command_runs_it(foreign, ran, run, tmp_path, monkeypatch, command, f
     folder = foreign(*files)
     code, _, err = run(name, *options, *(word.format(folder) for word in named))
     assert code == 1 and "--trust-remote-code" in err.splitlines()[-1]
-    assert not ran.exists()
+    assert not marker.exists()
 
 
-def test_invariant_reads_numbers_alone(foreign, ran, run):
-    code, out, _ = run("invariant", foreign(UNKNOWN, OWN_TOKENIZER))
-    assert code == 0 and out and not ran.exists()
+def test_the_invariant_command_runs_no_code(foreign, marker, run):
+    code, out, _ = run("invariant", foreign(UNKNOWN, TOKENIZER_CODE))
+    assert code == 0 and out and not marker.exists()
 
 
 # Adapters
 
-# peft asks a model whether it trains in a way that transformers has left.
+# peft uses an attribute that transformers has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 
 
@@ -192,7 +194,7 @@ def adapter(base, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def spoiled(adapter, tmp_path) -> Callable[..., Path]:
-    """A copy of the adapter with other words in its config."""
+    """Return a function that copies the adapter with a changed config."""
 
     def make(**changes: Any) -> Path:
         shutil.copytree(adapter, folder := tmp_path / "adapter")
@@ -203,7 +205,7 @@ def spoiled(adapter, tmp_path) -> Callable[..., Path]:
 
 
 class Payload:
-    """What a pickle can do."""
+    """A pickle that creates a folder."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -230,18 +232,18 @@ class Payload:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
-def test_an_adapter_that_asks_for_what_it_has_not_is_refused(spoiled, ran, changes, words):
+def test_an_invalid_adapter_config_is_refused(spoiled, marker, changes, words):
     folder = spoiled(**changes)
-    (folder / "evil.py").write_text(CODE.format(str(ran)))
-    if words is None:  # a word that nobody reads
+    (folder / "evil.py").write_text(CODE.format(str(marker)))
+    if words is None:  # an ignored key
         load(LoadOptions(str(folder)))
     else:
-        told = refusal(folder)
-        assert words in told and str(folder) in told
-    assert not ran.exists()
+        message = refusal(folder)
+        assert words in message and str(folder) in message
+    assert not marker.exists()
 
 
-def test_the_invariant_of_an_adapter_is_that_of_the_merged_model(base, adapter, run):
+def test_an_adapter_has_the_invariant_of_the_merged_model(base, adapter, run):
     code, out, err = run("invariant", adapter, "--json")
     merged = Tracer.from_pretrained(str(adapter)).invariant
     assert (code, err) == (0, "") and json.loads(out)["invariant"] == merged
@@ -252,28 +254,28 @@ def test_the_invariant_of_an_adapter_is_that_of_the_merged_model(base, adapter, 
 @pytest.mark.parametrize(
     ("revision", "words"), [("../x", "../x names no revision of org/m"), (["v2"], "get it whole")]
 )
-def test_an_adapters_revision_leads_nowhere_else(spoiled, revision, words):
+def test_an_invalid_revision_of_an_adapters_base_is_refused(spoiled, revision, words):
     assert words in refusal(spoiled(base_model_name_or_path="org/m", revision=revision))
 
 
-def test_an_adapters_pickle_is_not_opened(spoiled, ran):
+def test_an_adapters_pickle_is_not_read(spoiled, marker):
     folder = spoiled()
     (folder / "adapter_model.safetensors").unlink()
-    (folder / "adapter_model.bin").write_bytes(pickle.dumps(Payload(ran)))
+    (folder / "adapter_model.bin").write_bytes(pickle.dumps(Payload(marker)))
     for options in ({}, {"allow_bin": True}):
         assert "needs adapter_model.safetensors" in refusal(folder, **options)
-    assert not ran.exists()
+    assert not marker.exists()
 
 
-def test_an_adapter_or_its_model_that_brings_code_is_refused(foreign, spoiled, ran):
+def test_code_of_an_adapter_or_its_base_is_refused(foreign, spoiled, marker):
     folder = spoiled(base_model_name_or_path=str(foreign(UNKNOWN)))
-    assert "--trust-remote-code" in refusal(folder) and not ran.exists()
-    (folder / "tokenizer_config.json").write_text(json.dumps(OWN_TOKENIZER))
-    (folder / "evil.py").write_text(CODE.format(str(ran)))
-    assert "--trust-remote-code" in refusal(folder) and not ran.exists()
+    assert "--trust-remote-code" in refusal(folder) and not marker.exists()
+    (folder / "tokenizer_config.json").write_text(json.dumps(TOKENIZER_CODE))
+    (folder / "evil.py").write_text(CODE.format(str(marker)))
+    assert "--trust-remote-code" in refusal(folder) and not marker.exists()
 
 
-def test_an_adapter_that_is_torn_or_anothers_is_named(spoiled):
+def test_damaged_and_mismatched_adapters_are_refused(spoiled):
     weights = spoiled() / "adapter_model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-500])
@@ -284,7 +286,7 @@ def test_an_adapter_that_is_torn_or_anothers_is_named(spoiled):
     assert f"the adapter {weights.parent} does not fit" in refusal(weights.parent)
 
 
-def test_an_adapter_that_is_larger_than_memory_is_not_read(spoiled):
+def test_an_adapter_larger_than_memory_is_not_read(spoiled):
     weights = spoiled() / "adapter_model.safetensors"
     rows = 2**42
     entry = {"dtype": "F32", "shape": [rows, 1], "data_offsets": [0, 4 * rows]}
@@ -300,8 +302,8 @@ KEY = "base_model.model.model.layers.0.self_attn.k_proj"
 # Normalisers
 
 
-def test_a_sentencepiece_model_that_normalises_nothing_is_taken(tmp_path):
-    """Its map has no bytes, and is there all the same; the tokens are sentencepiece's own."""
+def test_a_sentencepiece_model_without_normalisation_is_read(tmp_path):
+    """Its normalisation map is empty; the tokens agree with those of sentencepiece."""
     import sentencepiece
 
     text, file = "the cat sat on a mat", tmp_path / "tokenizer.model"
@@ -318,14 +320,14 @@ def test_a_sentencepiece_model_that_normalises_nothing_is_taken(tmp_path):
         )
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
-    own: Any = load_tokenizer(LoadOptions(str(tmp_path)))
+    tokenizer: Any = load_tokenizer(LoadOptions(str(tmp_path)))
     expected = sentencepiece.SentencePieceProcessor(model_file=str(file)).encode(text)
-    assert own(text, add_special_tokens=False).input_ids == expected
+    assert tokenizer(text, add_special_tokens=False).input_ids == expected
 
 
-def test_a_map_that_breaks_the_tokenizer_down_is_an_error_in_a_line(foreign):
+def test_a_normalisation_map_that_crashes_the_tokenizer_is_an_error(foreign):
     folder = foreign()
-    content = struct.pack("<I", 16) + bytes(16) + b"w\0"  # a trie of four, asked for every letter
+    content = struct.pack("<I", 16) + bytes(16) + b"w\0"  # a trie of 4 entries, out of range
     rule = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(content).decode()}
     rewrite(folder / "tokenizer.json", {"normalizer": rule})
     with pytest.raises(ModelError, match="the tokenizer cannot read this text: index out of") as it:
@@ -335,7 +337,7 @@ def test_a_map_that_breaks_the_tokenizer_down_is_an_error_in_a_line(foreign):
 
 # Chat templates
 
-STEP = "{% set n = 7 ** 999999999 %}"  # in which nothing else of its process runs
+STEP = "{% set n = 7 ** 999999999 %}"  # blocks its process completely
 LOOPS = "{% for i in range(9999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 BOMBS = [
     (LOOPS, "takes more than 0.3 s or 512 MiB"),
@@ -367,12 +369,12 @@ def test_a_chat_template_without_bounds_is_refused(template, words, monkeypatch)
         "{{ messages[0].unknown.deeper }}",
     ],
 )
-def test_a_chat_template_with_bounds_is_taken_whatever_it_refuses(template):
+def test_a_bounded_chat_template_is_accepted_even_if_it_raises(template):
     require_bounded(template, "M")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="processes have no limits there")
-def test_a_model_whose_chat_template_has_no_bounds_is_refused_when_it_loads(foreign):
+def test_loading_refuses_a_chat_template_without_bounds(foreign):
     folder = foreign()
     (folder / "chat_template.jinja").write_text(BOMBS[2][0])
     assert f"{folder} has a chat template that" in refusal(folder)
@@ -380,23 +382,23 @@ def test_a_model_whose_chat_template_has_no_bounds_is_refused_when_it_loads(fore
         load_tokenizer(LoadOptions(str(folder)))
 
 
-def test_the_trial_runs_apart_from_the_surroundings(tmp_path, monkeypatch):
-    """Not even a module that stands in the path is imported there."""
+def test_the_trial_process_ignores_pythonpath(tmp_path, monkeypatch):
+    """A module on the path is not imported in the trial process."""
     (tmp_path / "jinja2.py").write_text("raise SystemExit(7)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     require_bounded("{{ 'not tried before' }}", "M")
 
 
-def test_a_chat_template_that_hangs_on_some_message_is_stopped(monkeypatch):
-    """One that is tame in its trial, and not on a word that it waits for."""
-    own = talker(
+def test_a_chat_template_that_hangs_on_one_message_is_stopped(monkeypatch):
+    """It passes the trial, but loops forever on one word."""
+    tokenizer = talker(
         "{% if 'w9' in messages[0].content %}" + LOOPS + "{% endif %}{{ messages[0].content }}"
     )
-    require_bounded(own.chat_template, "M")
+    require_bounded(tokenizer.chat_template, "M")
     monkeypatch.setattr(templates, "_SECONDS", 0.5)
     with pytest.raises(InputError, match="takes more than 0.5 s"):
-        templated([Message("user", "w9")], own)
-    assert templated([Message("user", "w8")], own) == "w8"
+        templated([Message("user", "w9")], tokenizer)
+    assert templated([Message("user", "w8")], tokenizer) == "w8"
 
 
 @pytest.mark.parametrize(
@@ -410,17 +412,17 @@ def test_a_chat_template_that_hangs_on_some_message_is_stopped(monkeypatch):
         "{{ messages[-1].content }}",
     ],
 )
-def test_what_is_written_apart_is_what_transformers_writes(template):
-    own = talker(template)
-    said = [Message("system", "w5 é"), Message("user", '</x> "w6"')]
-    expected = own.apply_chat_template(
-        as_dicts(said),
+def test_the_separate_process_renders_like_transformers(template):
+    tokenizer = talker(template)
+    messages = [Message("system", "w5 é"), Message("user", '</x> "w6"')]
+    expected = tokenizer.apply_chat_template(
+        as_dicts(messages),
         tokenize=False,
         add_generation_prompt=True,
         enable_thinking=False,
         thinking=False,
     )
-    assert templated(said, own) == expected
+    assert templated(messages, tokenizer) == expected
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="processes have no limits there")
@@ -438,19 +440,19 @@ def test_what_is_written_apart_is_what_transformers_writes(template):
         ("{{ ''.__class__ }}{{ ''.__class__.__mro__ }}", "refuses the prompt"),
     ],
 )
-def test_a_template_that_cannot_write_its_prompt_is_told_in_a_line(template, words):
+def test_a_template_that_cannot_render_is_an_error(template, words):
     with pytest.raises(InputError, match=words):
         templated([Message("user", "w5")], talker(template))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="processes have no limits there")
 @pytest.mark.parametrize("end", ["bomb", "kill"])
-def test_after_a_process_that_ended_another_writes(end):
-    own = templates.Renderer()
-    write = partial(own.write, [], values={}, limit=100)
+def test_a_new_process_is_started_after_one_ended(end):
+    renderer = templates.Renderer()
+    write = partial(renderer.write, [], values={}, limit=100)
     try:
         assert write("yes", seconds=60.0) == "yes"
-        first = psutil.Process(own._process.pid)
+        first = psutil.Process(renderer._process.pid)
         if end == "kill":
             first.kill()
             first.wait()
@@ -458,47 +460,47 @@ def test_after_a_process_that_ended_another_writes(end):
             with pytest.raises(templates.UnboundedError, match="more than 0.2 s"):
                 write(STEP, seconds=0.2)
         assert write("yes again", seconds=60.0) == "yes again"
-        assert own._process.pid != first.pid
+        assert renderer._process.pid != first.pid
     finally:
-        own.end()
+        renderer.end()
     assert not first.is_running()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no alarm there")
 @pytest.mark.parametrize("bomb", ["", STEP])
-def test_an_answer_that_nobody_took_is_not_the_next_one_s(bomb):
+def test_an_interrupted_answer_is_not_returned_for_the_next_call(bomb):
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    own = templates.Renderer()
+    renderer = templates.Renderer()
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         if bomb:
-            assert own.write([], "yes", {}, seconds=60.0, limit=100) == "yes"
-        # Within its start, which is no faster than an interpreter's, or within the bomb.
+            assert renderer.write([], "yes", {}, seconds=60.0, limit=100) == "yes"
+        # Interrupt while the process starts (which takes longer), or during the bomb.
         signal.setitimer(signal.ITIMER_REAL, 0.2 if bomb else 0.02)
         with pytest.raises(KeyboardInterrupt):
-            own.write([], bomb + "one", {}, seconds=60.0, limit=100)
+            renderer.write([], bomb + "one", {}, seconds=60.0, limit=100)
         for text in ("two", "three"):
-            assert own.write([], text, {}, seconds=60.0, limit=100) == text
+            assert renderer.write([], text, {}, seconds=60.0, limit=100) == text
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
-        own.end()
+        renderer.end()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no alarm there")
-def test_who_writes_ends_by_itself_where_all_others_are_gone():
+def test_the_renderer_process_ends_when_its_parent_is_killed():
     program = (
         "import sys, threading; from lastword.text.chat_template import Renderer\n"
-        "own = Renderer()\n"
-        "own.write([], 'yes', {}, limit=9, seconds=9)\n"
-        f"threading.Thread(target=own.write, args=([], {STEP!r}, {{}}), daemon=True,"
+        "renderer = Renderer()\n"
+        "renderer.write([], 'yes', {}, limit=9, seconds=9)\n"
+        f"threading.Thread(target=renderer.write, args=([], {STEP!r}, {{}}), daemon=True,"
         " kwargs={'limit': 9, 'seconds': 2}).start()\n"
-        "print(own._process.pid, flush=True); sys.stdin.read()"
+        "print(renderer._process.pid, flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", program]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
-        writer = psutil.Process(int(parent.stdout.readline()))
+        renderer = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
-    writer.wait(timeout=60)
+    renderer.wait(timeout=60)

@@ -1,4 +1,4 @@
-"""GGUF files: headers and tensors as they were written, wherever a file lies; what is refused."""
+"""GGUF files: headers and tensors, from disk and from the hub, and invalid files."""
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ from lastword.model.weights.hub import open_gguf
 
 
 def refusal(call: Callable[[], object]) -> str:
-    """The one line that opening a file ends in."""
+    """Return the one-line error of opening a file."""
     with pytest.raises(ModelError) as caught:
         call()
     assert "\n" not in str(caught.value)
@@ -30,7 +30,7 @@ def text(value: str) -> bytes:
 
 
 def tensor(name: str, row: int, offset: int, kind: int = 0) -> bytes:
-    """A line of the table of tensors; kind 0 is F32, 2 is Q4_0."""
+    """Return an entry of the tensor table; kind 0 is F32, 2 is Q4_0."""
     return text(name) + struct.pack("<IQIQ", 1, row, kind, offset)
 
 
@@ -60,7 +60,7 @@ LIES = {
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The smallest llama as a file; tests that damage it take a copy."""
+    """Return a small llama as a file; tests that damage it use a copy."""
     folder = tmp_path_factory.mktemp("gguf")
     return gguf_files.write(folder / "llama.gguf", gguf_files.build("llama"))
 
@@ -70,7 +70,7 @@ class TestHub:
     def hub(
         self, llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> Iterator[hub_server.Hub]:
-        """The file, made long by a tensor, behind the stand-in."""
+        """Yield a stand-in hub with the file, enlarged by a tensor."""
         folder = tmp_path / "files"
         folder.mkdir()
         gguf_files.write(
@@ -82,13 +82,13 @@ class TestHub:
             hub.large = (".gguf",)
             yield hub
 
-    def test_reads_the_header_alone(self, hub, llama):
+    def test_only_the_header_is_downloaded(self, hub, llama):
         header = open_gguf("org/model", "model.gguf").header
         assert {**header.values} == {**open_file(llama).header.values}
         assert (hub.folder / "model.gguf").stat().st_size > 12_000_000
         assert hub.served["model.gguf"] < 1_200_000
 
-    def test_takes_what_was_downloaded(self, hub, monkeypatch):
+    def test_a_downloaded_file_is_used(self, hub, monkeypatch):
         huggingface_hub.hf_hub_download("org/model", "model.gguf", endpoint=hub.url)
         before = hub.served["model.gguf"]
         online = open_gguf("org/model", "model.gguf").header
@@ -96,7 +96,7 @@ class TestHub:
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         assert open_gguf("org/model", "model.gguf").header == online
 
-    def test_no_such_file_or_model(self, hub):
+    def test_a_missing_file_or_model_is_an_error(self, hub):
         for name, file, words in (
             ("org/model", "other.gguf", "no file org/model/other.gguf"),
             ("org/other", "model.gguf", "does not exist"),
@@ -130,7 +130,7 @@ class TestRefused:
         assert words in refusal(lambda: open_file(tmp_path / name))
 
     @pytest.mark.parametrize("words", LIES)
-    def test_a_header_that_lies(self, tmp_path, words):
+    def test_an_inconsistent_header(self, tmp_path, words):
         (tmp_path / "lie.gguf").write_bytes(LIES[words])
         assert words in refusal(lambda: open_file(tmp_path / "lie.gguf"))
 
@@ -152,8 +152,8 @@ def test_names():
     assert not is_gguf("org/model-GGUF")
 
 
-def test_reads_what_the_package_reads(llama):
-    """The package's own reader, which needs the whole file, sees the same table of tensors."""
+def test_headers_agree_with_the_gguf_package(llama):
+    """The package's reader needs the whole file, but gives the same table of tensors."""
     header, reader = open_file(llama).header, gguf.GGUFReader(llama)
     assert {t.name: (t.tensor_type.name, t.data_offset) for t in reader.tensors} == {
         name: (t.dtype, t.start) for name, t in header.tensors.items()

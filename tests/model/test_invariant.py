@@ -1,4 +1,4 @@
-"""I(M) of planted weights, in closed form; the lemma on rcv; what is refused, and in what words."""
+"""I(M) of planted weights in closed form, the lemma on rcv, and unsupported weights."""
 
 import json
 import math
@@ -22,8 +22,8 @@ LLAMA = LAYOUTS["llama"]
 norms = st.lists(st.integers(1, 1000), min_size=2, max_size=20)
 
 
-def directed(lengths: list[int]) -> torch.Tensor:
-    """Rows of these norms, each in a direction of its own."""
+def rows_with_norms(lengths: list[int]) -> torch.Tensor:
+    """Return rows with these norms in random directions."""
     generator = torch.Generator().manual_seed(len(lengths))
     rows = torch.randn(len(lengths), 7, generator=generator, dtype=torch.float64)
     return rows / rows.norm(dim=1, keepdim=True) * torch.tensor(lengths).double()[:, None]
@@ -32,8 +32,11 @@ def directed(lengths: list[int]) -> torch.Tensor:
 @given(norms, st.floats(1e-30, 1e30))
 def test_rcv_is_the_population_sd_over_the_mean_at_every_scale(lengths, scale):
     expected = pytest.approx(pstdev(lengths) / fmean(lengths), rel=1e-9, abs=1e-12)
-    assert rcv(directed(lengths)) == expected and rcv(directed(lengths) * scale) == expected
-    matrix = torch.diag(torch.tensor(lengths).double())  # each norm is one entry: exact
+    assert (
+        rcv(rows_with_norms(lengths)) == expected
+        and rcv(rows_with_norms(lengths) * scale) == expected
+    )
+    matrix = torch.diag(torch.tensor(lengths).double())  # each norm is one entry, so exact
     assert rcv(matrix) >= 0 and (rcv(matrix) == 0) == (len(set(lengths)) == 1)
 
 
@@ -41,56 +44,62 @@ def test_rcv_of_zeros_is_undefined():
     assert math.isnan(rcv(torch.zeros(3, 4)))
 
 
-def test_rcv_of_many_rows_is_that_of_the_whole():
+def test_rcv_of_many_rows():
     lengths = [1 + i % 7 for i in range(9001)]
-    assert rcv(directed(lengths)) == pytest.approx(pstdev(lengths) / fmean(lengths), rel=1e-12)
+    assert rcv(rows_with_norms(lengths)) == pytest.approx(
+        pstdev(lengths) / fmean(lengths), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_planted_weights_give_the_closed_form(name, tmp_path):
     layout = LAYOUTS[name]
     folder = planted.write(tmp_path, layout.config, layout.tensors())
-    found = read_invariant(folder, theta=Theta())
-    assert found.value == pytest.approx(layout.invariant, **EXACT)
-    assert found.phi_N == pytest.approx(1.25, **EXACT)
-    assert found.phi_K == pytest.approx(planted.planted_rcv("k", 1, layout.k_rows), **EXACT)
-    assert found.phi_O == pytest.approx(planted.planted_rcv("o", 2, planted.WIDTH), **EXACT)
-    assert found.rcv_V_early == pytest.approx(planted.planted_rcv("v", 1, layout.v_rows), **EXACT)
-    assert found.rcv_V_middle == pytest.approx(planted.planted_rcv("v", 2, layout.v_rows), **EXACT)
-    assert (found.depth, found.blocks) == (planted.DEPTH, (1, 2))
-    assert len(found.tensors) <= 5 and layout.norm in found.tensors
+    factors = read_invariant(folder, theta=Theta())
+    assert factors.value == pytest.approx(layout.invariant, **EXACT)
+    assert factors.phi_N == pytest.approx(1.25, **EXACT)
+    assert factors.phi_K == pytest.approx(planted.planted_rcv("k", 1, layout.k_rows), **EXACT)
+    assert factors.phi_O == pytest.approx(planted.planted_rcv("o", 2, planted.WIDTH), **EXACT)
+    assert factors.rcv_V_early == pytest.approx(planted.planted_rcv("v", 1, layout.v_rows), **EXACT)
+    assert factors.rcv_V_middle == pytest.approx(
+        planted.planted_rcv("v", 2, layout.v_rows), **EXACT
+    )
+    assert (factors.depth, factors.blocks) == (planted.DEPTH, (1, 2))
+    assert len(factors.tensors) <= 5 and layout.norm in factors.tensors
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
 def test_every_stored_dtype_is_read(dtype, tmp_path):
     folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors(dtype))
-    found = read_invariant(folder, theta=Theta())
-    assert found.value == pytest.approx(LLAMA.invariant, **EXACT)
+    factors = read_invariant(folder, theta=Theta())
+    assert factors.value == pytest.approx(LLAMA.invariant, **EXACT)
 
 
 @pytest.mark.parametrize("name", FINAL_NORMS)
-def test_the_final_norm_is_found_by_each_of_its_names(name, tmp_path):
+def test_all_names_of_the_final_norm_are_recognised(name, tmp_path):
     tensors = LLAMA.tensors()
     norm = tensors.pop(LLAMA.norm)
     named = planted.write(tmp_path, LLAMA.config, tensors | {f"model.{name}.weight": norm})
     assert planted.value(named) == pytest.approx(LLAMA.invariant, **EXACT)
 
 
-def test_an_absent_final_norm_is_one_and_none_of_another_name(tmp_path):
+def test_an_absent_final_norm_counts_as_one_but_an_unknown_name_is_refused(tmp_path):
     tensors = LLAMA.tensors()
     norm = tensors.pop(LLAMA.norm)
-    found = read_invariant(planted.write(tmp_path, LLAMA.config, tensors), theta=Theta())
-    assert found.phi_N == 1.0
-    assert found.value == pytest.approx(LLAMA.invariant / 1.25, **EXACT)
+    factors = read_invariant(planted.write(tmp_path, LLAMA.config, tensors), theta=Theta())
+    assert factors.phi_N == 1.0
+    assert factors.value == pytest.approx(LLAMA.invariant / 1.25, **EXACT)
     other = refusal(tmp_path, LLAMA.config, tensors | {"model.last_norm.weight": norm})
     assert "model.last_norm" in other
 
 
 def test_branch_and_json_form(tmp_path):
-    found = read_invariant(planted.write(tmp_path, LLAMA.config, LLAMA.tensors()), theta=Theta())
-    assert found.branch(found.value) == "early" and found.branch(found.value - 1e-9) == "mix"
-    record = json.loads(json.dumps(found.to_dict()))
-    assert record["invariant"] == found.value and record["blocks"] == list(found.blocks)
+    factors = read_invariant(planted.write(tmp_path, LLAMA.config, LLAMA.tensors()), theta=Theta())
+    assert (
+        factors.branch(factors.value) == "early" and factors.branch(factors.value - 1e-9) == "mix"
+    )
+    record = json.loads(json.dumps(factors.to_dict()))
+    assert record["invariant"] == factors.value and record["blocks"] == list(factors.blocks)
 
 
 def refusal(folder: Path, config: dict, tensors: dict[str, torch.Tensor]) -> str:
@@ -117,7 +126,7 @@ SECOND = {n.replace("model.layers", "second.layers"): t for n, t in LLAMA.tensor
         ("llama", {}, SECOND, ["in model.layers.", "in second.layers."]),
     ],
 )
-def test_a_layout_that_is_not_known_is_not_guessed(layout, changes, more, words, tmp_path):
+def test_unknown_layouts_are_refused(layout, changes, more, words, tmp_path):
     config = {k: v for k, v in (LAYOUTS[layout].config | changes).items() if v is not None}
     message = refusal(tmp_path, config, LAYOUTS[layout].tensors() | more)
     assert all(word in message for word in words)
@@ -125,7 +134,7 @@ def test_a_layout_that_is_not_known_is_not_guessed(layout, changes, more, words,
 
 ROW = torch.rand(8)
 EQUAL = torch.eye(4, 8) * 0.3
-ROUNDED = torch.stack([ROW[torch.randperm(8)] for _ in range(4)])  # one norm, but for rounding
+ROUNDED = torch.stack([ROW[torch.randperm(8)] for _ in range(4)])  # equal norms up to rounding
 
 
 @pytest.mark.parametrize(
@@ -139,12 +148,12 @@ ROUNDED = torch.stack([ROW[torch.randperm(8)] for _ in range(4)])  # one norm, b
         *((2, "o", torch.full((8, 8), x), "") for x in (math.nan, math.inf, 0.0)),
     ],
 )
-def test_a_tensor_that_gives_no_number_is_named(block, role, value, words, tmp_path):
+def test_a_tensor_with_an_undefined_rcv_is_named(block, role, value, words, tmp_path):
     name = f"model.layers.{block}.self_attn.{role}_proj.weight"
     message = refusal(tmp_path, LLAMA.config, LLAMA.tensors() | {name: value})
     assert name in message and words in message
 
 
-def test_a_name_that_is_nothing():
+def test_a_missing_checkpoint_is_an_error():
     with pytest.raises(CheckpointError, match="no checkpoint"):
         read_invariant("/nowhere/at/all", theta=Theta())

@@ -1,7 +1,7 @@
-"""I(M) of every family: folder and memory agree, and its rows are those of the KV cache.
+"""I(M) of every family: folder and memory agree, and the rows agree with the KV cache.
 
-The cache is the independent witness for fused layouts: what a model stores as keys and values of
-its first token (where rotation is the identity) is what its K and V rows give, in its own code.
+The cache is an independent check of fused layouts: the keys and values that the model's code
+stores for its first token (where rotation is the identity) are what the K and V rows give.
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ def test_folder_and_memory_agree(name, tmp_path):
     assert (folder.blocks, folder.depth, folder.layout) == ((1, 3), 6, memory.layout)
 
 
-def test_memory_reads_the_edited_weights():
+def test_the_invariant_in_memory_uses_edited_weights():
     model = families.build("llama")
     before = model_invariant(model, theta=Theta())
     with torch.no_grad():
@@ -48,7 +48,7 @@ def test_memory_reads_the_edited_weights():
     assert after.value == pytest.approx(2 * before.value, **EXACT)
 
 
-def test_an_adapter_is_to_be_merged_first():
+def test_an_unmerged_adapter_is_refused():
     model = families.build("llama")
     attention = model.model.layers[1].self_attn
     attention.k_proj.lora_A = nn.Linear(WIDTH, 2, bias=False)
@@ -65,7 +65,7 @@ def test_offloaded_weights_are_fetched(tmp_path):
     assert model_invariant(model, theta=Theta()) == before
 
 
-def test_weights_that_were_never_loaded_are_refused():
+def test_weights_without_data_are_refused():
     with torch.device("meta"):
         model = families.build("llama")
     with pytest.raises(CheckpointError, match="has no data"):
@@ -79,7 +79,7 @@ MORE: dict[str, tuple[str, dict]] = {
     "gpt_bigcode-heads": ("gpt_bigcode", _GPT | {"multi_query": False}),
     "mpt": ("mpt", _SMALL | {"d_model": 32, "n_layers": 4, "n_heads": 4, "max_seq_len": 16}),
 }
-# Fused ones but longrope, which scales its rotation, and MLA, which caches its latent.
+# Fused layouts, except longrope, which scales its rotation, and MLA, which caches its latent.
 WITNESSED = ["phi3", "gpt2", "gpt_neox", "bloom", "falcon", "falcon-alibi", "falcon-new", *MORE]
 
 
@@ -101,7 +101,7 @@ def attention_of(model: PreTrainedModel, block: int) -> Projections:
 
 
 def predicted(model: PreTrainedModel, part: Projection, inputs: dict[str, Tensor]) -> Tensor:
-    """What the selected rows and their bias give for the module's own input."""
+    """Return the output of the selected rows and their bias for the module's input."""
     module: Any = model.get_submodule(part.module)
     weight = module.weight.T if part.transposed else module.weight
     bias = torch.zeros(len(weight)) if module.bias is None else module.bias
@@ -112,13 +112,13 @@ def predicted(model: PreTrainedModel, part: Projection, inputs: dict[str, Tensor
 
 
 def distinct_heads(cached: Tensor, count: int) -> Tensor:
-    """Cached rows of the distinct key-value heads; a cache may repeat each for its queries."""
+    """Return the cached rows of distinct key-value heads; caches may repeat them per query."""
     heads = cached[0, :, 0]
     return heads[:: len(heads) * heads.shape[1] // count].flatten()
 
 
 @pytest.mark.parametrize("name", WITNESSED)
-def test_the_cache_holds_what_the_rows_give(name):
+def test_the_cache_agrees_with_the_selected_rows(name):
     model = model_of(name)
     attention = attention_of(model, 1)
     inputs: dict[str, Tensor] = {}

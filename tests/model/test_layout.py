@@ -1,4 +1,4 @@
-"""Which layers are plain products in float32, so that the head may multiply by oneDNN."""
+"""The layers that are plain products in float32, so that the head may use oneDNN."""
 
 import pytest
 import torch
@@ -28,5 +28,5 @@ def hooked() -> nn.Linear:
         (hooked(), False),
     ],
 )
-def test_only_a_plain_product_is_laid_out(layer, plain):
+def test_only_plain_float32_products_are_recognised(layer, plain):
     assert is_plain(layer) == plain

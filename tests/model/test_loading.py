@@ -1,4 +1,4 @@
-"""Checkpoints in every format, loaded by the command that a user types, and what is refused."""
+"""Checkpoints in all formats, loaded by the command, and checkpoints that are refused."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ from lastword.model.weights.invariant import read_invariant
 from lastword.rule.theta import Theta
 
 ITEMS = random_items(1, 6)
-# Multiples of 64: blocks of NF4 and the tiles of bitsandbytes' kernels for the CPU.
+# Multiples of 64, for blocks of NF4 and the tiles of bitsandbytes' CPU kernels.
 WIDE = {"hidden_size": 128, "intermediate_size": 128}
 SHAPES = {
     "llama": WIDE | {"head_dim": 32},
@@ -38,7 +38,7 @@ SHAPES = {
 
 
 def bitsandbytes(test):
-    """Its import warns, and its kernels for the CPU take their time."""
+    """Mark a test that uses bitsandbytes: its import warns, and its CPU kernels are slow."""
     quiet = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
     return pytest.mark.slow(quiet(test))
 
@@ -52,7 +52,7 @@ def needs_bitsandbytes(form: str) -> None:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """Folder of a family's random model, written once."""
+    """Return a function that writes a family's random model once and returns its folder."""
     root = tmp_path_factory.mktemp("models")
 
     def folder(family: str) -> Path:
@@ -68,7 +68,10 @@ def saved(tmp_path_factory):
 
 @pytest.fixture
 def correct(tmp_path, monkeypatch, capsys):
-    """`lastword correct --full` over the items: trajectories, and what stderr said of the model."""
+    """Return a function that runs `lastword correct --full` on the items.
+
+    It returns the trajectories, and the lines of stderr that name the model.
+    """
 
     def run(folder: Path, *options: str) -> tuple[list[np.ndarray], str]:
         source, target = tmp_path / "items.jsonl", tmp_path / "decisions.jsonl"
@@ -83,9 +86,9 @@ def correct(tmp_path, monkeypatch, capsys):
         except SystemExit as stop:
             assert not stop.code, capsys.readouterr().err
         decisions = [json.loads(line) for line in target.read_text().splitlines()]
-        said = capsys.readouterr().err.splitlines(keepends=True)
-        of_model = "".join(line for line in said if str(folder) in line)
-        return [np.array(d["trajectory"]) for d in decisions], of_model
+        lines = capsys.readouterr().err.splitlines(keepends=True)
+        warnings = "".join(line for line in lines if str(folder) in line)
+        return [np.array(d["trajectory"]) for d in decisions], warnings
 
     return run
 
@@ -101,35 +104,35 @@ def trajectories(tracer: Tracer) -> list[np.ndarray]:
 # --- checkpoints that are stored quantised ---
 
 
-# How far the stored model may be from its dense twin: float8 and MXFP4 become plain weights, which
-# are the twin's; bitsandbytes' 4-bit kernel for the CPU rounds scales and activations to bfloat16.
-# Every family's float8 and MXFP4 are in test_tested.py.
+# Maximum difference of the stored model from its dense twin. float8 and MXFP4 become plain
+# weights, which are the twin's. bitsandbytes' 4-bit CPU kernel rounds scales and activations to
+# bfloat16. test_tested.py has float8 and MXFP4 of all families.
 @bitsandbytes
 @pytest.mark.parametrize(
     ("family", "form", "tolerance"),
     [("llama", "fp8", 1e-5), ("gpt_oss", "mxfp4", 1e-5), ("gemma3", "nf4", 0.2)],
 )
-def test_a_stored_format_scores_as_its_dense_twin(
+def test_a_stored_format_scores_like_its_dense_twin(
     family, form, tolerance, saved, correct, tmp_path
 ):
     needs_bitsandbytes(form)
     source, stored, twin = saved(family), tmp_path / "stored", tmp_path / "twin"
     getattr(formats, f"write_{form}")(source, stored, twin)
-    given = ("--dtype", "float32")
-    loaded, said = correct(stored, *given)
-    dense, _ = correct(twin, *given)
-    plain, _ = correct(source, *given)
+    options = ("--dtype", "float32")
+    loaded, warnings = correct(stored, *options)
+    dense, _ = correct(twin, *options)
+    plain, _ = correct(source, *options)
     apart = difference(loaded, dense)
     assert apart <= tolerance
-    assert difference(dense, plain) > 3 * max(apart, 0.05)  # the format itself moves them further
-    told = f"lastword: {stored} is stored as {form}, which becomes float32 on cpu"
-    assert said.splitlines() == ([told] if form in ("fp8", "mxfp4") else [])
+    assert difference(dense, plain) > 3 * max(apart, 0.05)  # the format itself changes more
+    warning = f"lastword: {stored} is stored as {form}, which becomes float32 on cpu"
+    assert warnings.splitlines() == ([warning] if form in ("fp8", "mxfp4") else [])
 
 
 @bitsandbytes
 @pytest.mark.parametrize("form", ["fp8", "mxfp4", "nf4", "int8"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_dtype_asked_for_is_that_of_all_that_is_not_quantised(form, dtype, tmp_path):
+def test_all_unquantised_parameters_have_the_requested_dtype(form, dtype, tmp_path):
     needs_bitsandbytes(form)
     family = "gpt_oss" if form == "mxfp4" else "llama"
     other = torch.bfloat16 if dtype == "float32" else torch.float32
@@ -137,13 +140,13 @@ def test_the_dtype_asked_for_is_that_of_all_that_is_not_quantised(form, dtype, t
     write = getattr(formats, f"write_{form}")
     write(tmp_path / "source", tmp_path / "stored", tmp_path / "twin")
     tracer = Tracer.from_pretrained(tmp_path / "stored", dtype=dtype)
-    kept = {str(p.dtype) for p in tracer.backbone.model.parameters()}
-    assert kept - {"torch.uint8", "torch.int8"} == {f"torch.{dtype}"}
+    dtypes = {str(p.dtype) for p in tracer.backbone.model.parameters()}
+    assert dtypes - {"torch.uint8", "torch.int8"} == {f"torch.{dtype}"}
     assert tracer.describe()["dtype"] == dtype
 
 
 @bitsandbytes
-def test_llm_int8_is_run_without_outliers_whatever_is_stored(saved, tmp_path):
+def test_llm_int8_runs_with_threshold_zero(saved, tmp_path):
     needs_bitsandbytes("int8")
     stored = tmp_path / "stored"
     formats.write_int8(saved("llama"), stored, tmp_path / "twin")
@@ -162,22 +165,22 @@ def test_llm_int8_is_run_without_outliers_whatever_is_stored(saved, tmp_path):
 def test_quantize_nf4_is_the_stored_format(saved, correct, tmp_path):
     needs_bitsandbytes("nf4")
     formats.write_nf4(saved("llama"), tmp_path / "stored", tmp_path / "twin")
-    loaded, said = correct(saved("llama"), "--load", "quantize=nf4")
-    assert said == "" and difference(loaded, correct(tmp_path / "twin")[0]) < 0.2
+    loaded, warnings = correct(saved("llama"), "--load", "quantize=nf4")
+    assert warnings == "" and difference(loaded, correct(tmp_path / "twin")[0]) < 0.2
 
 
 @bitsandbytes
-def test_int8_is_read_as_it_is_stored_and_quantize_int8_makes_the_same(saved, tmp_path):
+def test_stored_int8_codes_are_used_and_quantize_int8_gives_the_same(saved, tmp_path):
     needs_bitsandbytes("int8")
     formats.write_int8(saved("llama"), tmp_path / "stored", tmp_path / "twin")
     written = formats.load_file(tmp_path / "stored" / formats.WEIGHTS)
-    codes = {name: own.int() for name, own in written.items() if own.dtype == torch.int8}
+    codes = {name: t.int() for name, t in written.items() if t.dtype == torch.int8}
     assert codes
     stored = Tracer.from_pretrained(tmp_path / "stored").backbone.model.state_dict()
-    made = Tracer.from_pretrained(saved("llama"), quantize="int8").backbone.model.state_dict()
-    for name, own in codes.items():
-        assert torch.equal(stored[name].int(), own)
-        apart = (made[name].int() - own).abs()  # these pass float16 on their way to eight bits
+    quantised = Tracer.from_pretrained(saved("llama"), quantize="int8").backbone.model.state_dict()
+    for name, code in codes.items():
+        assert torch.equal(stored[name].int(), code)
+        apart = (quantised[name].int() - code).abs()  # rounded to float16 before int8
         assert apart.max() <= 1 and apart.float().mean() < 0.05, name
 
 
@@ -228,10 +231,8 @@ def test_a_missing_quantiser_is_named(method, missing, install, copy, monkeypatc
 
 
 @pytest.mark.parametrize("method", ["fp8", "mxfp4"])
-def test_weights_that_need_kernels_on_a_gpu_are_refused_before_they_are_read(
-    method, copy, monkeypatch
-):
-    # No GPU is here: one stands in that has kernels for both, and none of it is reached.
+def test_missing_gpu_kernels_are_named_before_weights_are_read(method, copy, monkeypatch):
+    # Simulates a GPU whose kernels exist; none of its code is reached.
     monkeypatch.setattr(loading, "device_of", lambda _: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     without(monkeypatch, "kernels")
@@ -240,9 +241,7 @@ def test_weights_that_need_kernels_on_a_gpu_are_refused_before_they_are_read(
     assert message.endswith('pip install "lastword[kernels]"')
 
 
-def test_what_is_quantised_is_not_quantised_again_nor_anything_without_bitsandbytes(
-    copy, monkeypatch
-):
+def test_quantize_needs_bitsandbytes_and_unquantised_weights(copy, monkeypatch):
     with monkeypatch.context() as patch:
         without(patch, "bitsandbytes")
         assert refusal(copy, quantize="nf4").endswith("pip install bitsandbytes")
@@ -250,7 +249,7 @@ def test_what_is_quantised_is_not_quantised_again_nor_anything_without_bitsandby
     assert "quantised already (fp8)" in refusal(copy, quantize="nf4")
 
 
-def test_an_encoder_decoder_is_refused_by_its_config(tmp_path):
+def test_an_encoder_decoder_is_refused(tmp_path):
     T5Config(num_layers=3).save_pretrained(tmp_path)
     assert "is an encoder-decoder (t5)" in refusal(tmp_path)
 
@@ -262,7 +261,7 @@ def test_an_encoder_decoder_is_refused_by_its_config(tmp_path):
         ({"num_hidden_layers": 2}, "at least 3 blocks"),
     ],
 )
-def test_a_model_that_is_none_is_refused_by_its_config(copy, changes, words):
+def test_other_models_are_refused_by_their_config(copy, changes, words):
     assert words in refusal(rewrite(copy, **changes))
 
 
@@ -274,7 +273,7 @@ def test_a_checkpoint_without_its_head_is_refused(saved, tmp_path):
     assert "lacks 1 tensor of LlamaForCausalLM (lm_head.weight)" in message
 
 
-def test_a_pickle_is_read_only_where_it_is_allowed(copy):
+def test_a_pickle_is_read_only_with_allow_bin(copy):
     weights = formats.load_file(copy / formats.WEIGHTS)
     (copy / formats.WEIGHTS).unlink()
     torch.save(weights, copy / "pytorch_model.bin")
@@ -282,14 +281,14 @@ def test_a_pickle_is_read_only_where_it_is_allowed(copy):
     assert Tracer.from_pretrained(copy, allow_bin=True).backbone.depth == 6
 
 
-@pytest.mark.parametrize(("asked", "given"), [("auto", "sdpa"), ("eager", "eager")])
-def test_the_attention_that_is_asked_for_attends(asked, given, saved):
-    tracer = Tracer.from_pretrained(saved("llama"), attention=asked)
-    assert tracer.describe()["attention"] == tracer.checked.attention == given
+@pytest.mark.parametrize(("option", "attention"), [("auto", "sdpa"), ("eager", "eager")])
+def test_the_attention_option_is_applied(option, attention, saved):
+    tracer = Tracer.from_pretrained(saved("llama"), attention=option)
+    assert tracer.describe()["attention"] == tracer.checked.attention == attention
 
 
-def test_an_attention_that_transformers_calls_otherwise_is_taken(saved, monkeypatch):
-    # As flash attention is where a kernel from the hub stands in for the package.
+def test_an_attention_that_transformers_renames_is_accepted(saved, monkeypatch):
+    # Flash attention has another name if a kernel from the hub replaces the package.
     load = loading.load
 
     def renamed(options):
@@ -306,7 +305,7 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(copy, monkeypa
     assert "GB are free" in message and "quantize=nf4" in message
 
 
-def test_an_unknown_device_and_one_that_is_not_here(monkeypatch):
+def test_unknown_and_missing_devices_are_refused(monkeypatch):
     with pytest.raises(ModelError, match="unknown device abacus"):
         loading.load(LoadOptions("x", device="abacus"))
     absent = "mps" if not torch.backends.mps.is_available() else "cuda"
@@ -319,11 +318,11 @@ def test_an_unknown_device_and_one_that_is_not_here(monkeypatch):
         loading.load(LoadOptions("x", device="cuda:2"))
 
 
-# --- torch compiled for CUDA where there is none: what a plain `pip install` brings ---
+# --- torch compiled for CUDA on a machine without it, as a plain `pip install` gives ---
 
 
 def compile_for_cuda(monkeypatch) -> None:
-    """Let torch say that it was compiled for CUDA, where it and what uses it ask."""
+    """Make torch report that it was compiled for CUDA."""
     monkeypatch.setattr(torch._C, "_accelerator_getAccelerator", lambda: torch.device("cuda"))
     assert torch.accelerator.current_accelerator() == torch.device("cuda")
 
@@ -331,26 +330,24 @@ def compile_for_cuda(monkeypatch) -> None:
 @bitsandbytes
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 @pytest.mark.parametrize("form", ["copy", "fp8", "mxfp4", "nf4", "int8"])
-def test_what_torch_is_compiled_for_and_is_not_here_changes_nothing(
-    form, saved, tmp_path, monkeypatch
-):
+def test_a_cuda_build_of_torch_without_a_gpu_uses_the_cpu(form, saved, tmp_path, monkeypatch):
     needs_bitsandbytes(form)
     source = saved("gpt_oss" if form == "mxfp4" else "llama")
-    given = [tmp_path / "stored", tmp_path / "twin"][: 1 if form == "copy" else 2]
-    getattr(formats, f"write_{form}")(source, *given)
-    expected = Tracer.from_pretrained(given[0], device="cpu")
+    folders = [tmp_path / "stored", tmp_path / "twin"][: 1 if form == "copy" else 2]
+    getattr(formats, f"write_{form}")(source, *folders)
+    expected = Tracer.from_pretrained(folders[0], device="cpu")
     compile_for_cuda(monkeypatch)
-    tracer = Tracer.from_pretrained(given[0])
+    tracer = Tracer.from_pretrained(folders[0])
     assert tracer.describe() == expected.describe() and tracer.describe()["device"] == "cpu"
     assert difference(trajectories(tracer), trajectories(expected)) == 0
     with pytest.raises(ModelError, match="there is no cuda device here"):
-        Tracer.from_pretrained(given[0], device="cuda:0")
+        Tracer.from_pretrained(folders[0], device="cuda:0")
 
 
-def test_float16_becomes_float32_on_the_cpu_and_says_so(copy, correct, tmp_path):
+def test_float16_becomes_float32_on_the_cpu_with_a_message(copy, correct, tmp_path):
     half = save(tmp_path / "half", dtype=torch.float16, **SHAPES["llama"])
-    loaded, said = correct(half)
-    assert said == f"lastword: {half} is stored in float16, which becomes float32 on the CPU\n"
+    loaded, message = correct(half)
+    assert message == f"lastword: {half} is stored in float16, which becomes float32 on the CPU\n"
     assert difference(loaded, correct(copy)[0]) < 0.2
     assert Tracer.from_pretrained(half).describe()["dtype"] == "float32"
 
@@ -358,7 +355,7 @@ def test_float16_becomes_float32_on_the_cpu_and_says_so(copy, correct, tmp_path)
 # --- spread over devices, adapted ---
 
 
-def test_offloaded_to_the_disk_gives_the_same_decisions(saved):
+def test_offloading_to_disk_gives_the_same_decisions(saved):
     pytest.importorskip("accelerate")
     where = {f"model.layers.{i}": "disk" if i % 2 else "cpu" for i in range(6)}
     where |= {"model.embed_tokens": "disk", "model.norm": "disk", "model.rotary_emb": "cpu"}
@@ -382,7 +379,7 @@ def test_device_map_auto_is_an_option_of_the_command(saved, correct):
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-def test_an_adapters_folder_is_merged(saved, correct, tmp_path):
+def test_an_adapter_is_merged(saved, correct, tmp_path):
     peft = pytest.importorskip("peft")
     torch.manual_seed(0)
     options = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["k_proj", "v_proj", "o_proj"])
@@ -407,23 +404,23 @@ def test_an_adapters_folder_is_merged(saved, correct, tmp_path):
 
 
 def changed(folder: Path, **tensors: torch.Tensor | None) -> Path:
-    """The folder with more tensors, or fewer."""
+    """Return the folder after adding tensors, or removing those that are None."""
     stored = load_file(file := folder / "model.safetensors") | tensors
     save_file({n: t for n, t in stored.items() if t is not None}, file, {"format": "pt"})
     return folder
 
 
 def sharded(folder: Path, stale: str | None = None) -> Path:
-    """The folder's weights in two shards, of which the second has a stale tensor of the first."""
+    """Split the folder's weights into two shards, the second with a stale copy of a tensor."""
     stored = load_file(file := folder / "model.safetensors")
     names = sorted(stored)
     parts = [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
     index = {name: parts[place % 2] for place, name in enumerate(names)}
     for part in parts:
-        own = {
+        content = {
             n: t for n, t in stored.items() if index[n] == part or (n == stale and part == parts[1])
         }
-        save_file(own, folder / part, {"format": "pt"})
+        save_file(content, folder / part, {"format": "pt"})
     (folder / "model.safetensors.index.json").write_text(
         json.dumps({"metadata": {}, "weight_map": index})
     )
@@ -431,7 +428,7 @@ def sharded(folder: Path, stale: str | None = None) -> Path:
     return folder
 
 
-def test_tensors_that_the_model_does_not_use_are_refused_by_name(copy):
+def test_unused_tensors_are_refused(copy):
     for name in ("score.weight", "lm_head.bias", "model.layers.0.self_attn.k_proj.bias"):
         assert name in refusal(changed(copy, **{name: torch.ones(3)}))
         changed(copy, **{name: None})
@@ -464,7 +461,7 @@ def test_weights_of_8_bits_without_scales_are_refused(copy, dtype, method):
     assert name in message and ("no quantization_config" in message) == (method is None)
 
 
-def test_weights_come_from_one_place_for_states_and_for_the_invariant(copy, saved):
+def test_two_sets_of_weights_and_stale_shards_are_refused(copy, saved):
     right = Tracer.from_pretrained(copy)
     whole = (copy / "model.safetensors").read_bytes()
     halves = Tracer.from_pretrained(sharded(copy))
@@ -499,13 +496,13 @@ def test_weights_come_from_one_place_for_states_and_for_the_invariant(copy, save
     ],
     ids=str,
 )
-def test_an_absurd_config_ends_in_one_line(copy, changes, word):
+def test_an_absurd_config_is_refused(copy, changes, word):
     assert word in refusal(rewrite(copy, **changes))
     with suppress(TraceError):
         read_invariant(copy, theta=Theta())
 
 
-def test_the_largest_of_several_inner_sizes_counts():
+def test_the_largest_of_several_intermediate_sizes_counts():
     sizes = {"hidden_size": 16, "num_hidden_layers": 4}
     one, several = (
         token_bytes(SimpleNamespace(**sizes, intermediate_size=inner), torch.float32)

@@ -1,4 +1,4 @@
-"""Models loaded from GGUF files: equal to what was written, or refused before memory is taken."""
+"""Models loaded from GGUF files: equal to the written models, or refused before loading."""
 
 import hashlib
 import struct
@@ -58,23 +58,23 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_loads_the_model_that_was_written(kind, tmp_path):
+def test_the_loaded_model_equals_the_written_one(kind, tmp_path):
     model = gguf_files.build(kind)
     path = gguf_files.write(tmp_path / "model.gguf", model, kind)
     loaded = load(path)
     torch.testing.assert_close(logits(loaded.model), logits(model), rtol=0, atol=1e-4)
-    found, truth = (model_invariant(own, theta=Theta()) for own in (loaded.model, model))
-    assert found.value == pytest.approx(truth.value, rel=1e-6)
-    assert (found.tensors, found.layout) == (truth.tensors, truth.layout)
+    factors, truth = (model_invariant(m, theta=Theta()) for m in (loaded.model, model))
+    assert factors.value == pytest.approx(truth.value, rel=1e-6)
+    assert (factors.tensors, factors.layout) == (truth.tensors, truth.layout)
 
 
-# The rounding of each form, as a share of the largest weight.
+# Maximum rounding of each format, relative to the largest weight.
 STEPS = {"Q8_0": 1 / 220, "Q4_1": 1 / 15, "Q4_0": 1 / 8, "F16": 2**-11, "BF16": 2**-8}
 
 
 @pytest.mark.parametrize("stored", STEPS)
 def test_tracer_of_a_file(stored, tmp_path):
-    """Weights are those that were written but for their rounding, and the record names the file."""
+    """Weights equal the written ones up to rounding, and the record names the file."""
     model = gguf_files.build("llama")
     path = gguf_files.write(tmp_path / "m.gguf", model, stored=stored)
     tracer = Tracer.from_pretrained(path, device="cpu", dtype="float32")
@@ -91,25 +91,25 @@ def test_tracer_of_a_file(stored, tmp_path):
     assert np.isfinite(decision.scores).all()
 
 
-def test_a_dense_model_is_held_to_the_rounding_of_its_dtype(llama):
-    """Nothing of it is quantised any more, so the check at load allows it no coarser rounding."""
+def test_a_dequantised_model_is_not_marked_as_quantised(llama):
+    """Otherwise the check at load would allow the rounding of the quantised format."""
     model = load(llama).model
     assert getattr(model, "hf_quantizer", None) is None
     assert not hasattr(model.config, "quantization_config")
 
 
 @pytest.mark.parametrize(
-    ("stored", "asked", "expected"),
+    ("stored", "dtype", "expected"),
     [
         ("Q8_0", "auto", torch.float32),
-        ("F16", "auto", torch.float32),  # on the CPU, as everywhere
+        ("F16", "auto", torch.float32),  # as always on the CPU
         ("BF16", "auto", torch.bfloat16),
         ("Q8_0", "bfloat16", torch.bfloat16),
     ],
 )
-def test_dtype(stored, asked, expected, tmp_path):
+def test_dtype(stored, dtype, expected, tmp_path):
     path = gguf_files.write(tmp_path / "m.gguf", gguf_files.build("llama"), stored=stored)
-    loaded = load(path, dtype=asked)
+    loaded = load(path, dtype=dtype)
     assert {p.dtype for p in loaded.model.parameters()} == {expected}
     assert loaded.source["dtype"] == str(expected).removeprefix("torch.")
 
@@ -122,12 +122,12 @@ def test_tokenizer_and_chat_template_come_from_the_file(llama):
     assert tokenizer.convert_ids_to_tokens(list(range(VOCAB))) == tokens
     assert tokenizer.decode(tokenizer("note it ö").input_ids) == "note it ö"
     messages = [{"role": "user", "content": "hi"}]
-    said = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    assert said == "<|user|>hi<|assistant|>"
+    prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert prompt == "<|user|>hi<|assistant|>"
 
 
 def llama3(factor: float = 8.0) -> tuple[PreTrainedModel, NDArray[np.float64]]:
-    """A llama whose positions are scaled as Llama 3.1's, and llama.cpp's factors of it."""
+    """Return a llama with the rope scaling of Llama 3.1, and llama.cpp's factors for it."""
     rotary = {
         "rope_type": "llama3",
         "rope_theta": 10000.0,
@@ -142,12 +142,12 @@ def llama3(factor: float = 8.0) -> tuple[PreTrainedModel, NDArray[np.float64]]:
     smooth = (64 / waves - 1.0) / (4.0 - 1.0)
     blended = 1 / ((1 - smooth) / factor + smooth)
     factors = np.where(waves < 64 / 4, 1.0, np.where(waves > 64, factor, blended))
-    assert len({*factors.round(3)}) >= 3  # all three branches
+    assert len({*factors.round(3)}) >= 3  # all three branches occur
     return model, factors
 
 
 def test_rotary_factors_are_applied(tmp_path):
-    """transformers reads past them: a Llama 3.1 file would have other positions than the model."""
+    """transformers ignores them, so positions of a Llama 3.1 file would be wrong."""
     model, factors = llama3()
     path = tmp_path / "model.gguf"
     gguf_files.write(path, model, extra={"rope_freqs.weight": factors})
@@ -168,7 +168,7 @@ class TestHub:
             hub.large = (".gguf",)
             yield hub
 
-    def test_loads_one_file_of_a_commit(self, hub, monkeypatch):
+    def test_one_file_of_a_commit_is_loaded(self, hub, monkeypatch):
         tracer = Tracer.from_pretrained("org/model", gguf="tiny.Q8_0.gguf", device="cpu")
         about = tracer.describe()
         assert about["revision"] == hub_server.COMMIT
@@ -178,12 +178,12 @@ class TestHub:
         again = Tracer.from_pretrained("org/model", gguf="tiny.Q8_0.gguf", device="cpu")
         assert again.describe() == about
 
-    def test_refuses_before_it_downloads(self, hub, monkeypatch):
+    def test_a_too_large_file_is_not_downloaded(self, hub, monkeypatch):
         monkeypatch.setattr("lastword.model.memory.available", lambda _: 1000)
         size = (hub.folder / "tiny.Q8_0.gguf").stat().st_size
         hub.served.clear()
         assert "GB are free" in refusal("org/model", gguf="tiny.Q8_0.gguf")
-        assert hub.served["tiny.Q8_0.gguf"] <= size + 16  # the header's piece: it is a small file
+        assert hub.served["tiny.Q8_0.gguf"] <= size + 16  # at most the piece of the header
         assert not list(Path(huggingface_hub.constants.HF_HUB_CACHE).rglob("*.gguf"))
 
 
@@ -204,7 +204,7 @@ class TestRefused:
             ({"values": {"llama.feed_forward_length": 96}}, "18 tensors of other shapes"),
         ],
     )
-    def test_what_transformers_would_read_otherwise(self, tmp_path, written, words):
+    def test_files_that_transformers_would_misread(self, tmp_path, written, words):
         path = gguf_files.write(tmp_path / "m.gguf", gguf_files.build("llama"), **written)
         with pytest.raises(ModelError) as caught:
             load(path)
@@ -212,23 +212,23 @@ class TestRefused:
         assert isinstance(caught.value, UnsupportedModelError) == ("shapes" not in words)
 
 
-def test_a_certificate_knows_a_file_whose_rows_were_moved_and_another_precision(tmp_path):
+def test_a_certificate_refuses_other_weights_and_precisions(tmp_path):
     model = gguf_files.build("llama")
     path = gguf_files.write(tmp_path / "tiny.gguf", model)
     subject = Decider.from_pretrained(str(path), invariant=1.0).subject
     certificate = populations.certificate(subject, Policy(("decisive", "mix"), 1.0), Terms(), 9)
-    given: dict[str, Any] = {"certificate": certificate, "invariant": 1.0}
-    assert Decider.from_pretrained(str(path), **given).certificate is certificate
+    options: dict[str, Any] = {"certificate": certificate, "invariant": 1.0}
+    assert Decider.from_pretrained(str(path), **options).certificate is certificate
     with pytest.raises(CertificateError, match="for the dtype of tiny 'float32', and this is"):
-        Decider.from_pretrained(str(path), dtype="bfloat16", head_dtype="model", **given)
+        Decider.from_pretrained(str(path), dtype="bfloat16", head_dtype="model", **options)
     with pytest.raises(CertificateError, match="for the head dtype of tiny 'float32', and this is"):
-        Decider.from_pretrained(str(path), head_dtype="model", **given)
+        Decider.from_pretrained(str(path), head_dtype="model", **options)
     with torch.no_grad():
         for tensor in model.parameters():
             tensor.copy_(tensor.flip(0))
     gguf_files.write(path, model)
     with pytest.raises(CertificateError, match="for the weights of tiny '"):
-        Decider.from_pretrained(str(path), **given)
+        Decider.from_pretrained(str(path), **options)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_a_certificate_knows_a_file_whose_rows_were_moved_and_another_precision(
         ("viking", "Don't| (|hi|)| |1|2|3|4"),
     ],
 )
-def test_text_is_split_as_llama_cpp_splits_it(name, expected, caplog):
+def test_text_is_split_as_by_llama_cpp(name, expected, caplog):
     values = {"tokenizer.ggml.model": "gpt2"} | ({} if name is None else {PRE: name})
     tokenizer = SimpleNamespace(backend_tokenizer=SimpleNamespace(pre_tokenizer=None))
     settle_splitter(tokenizer, Header("m.gguf", values, {}))
@@ -254,14 +254,14 @@ def test_text_is_split_as_llama_cpp_splits_it(name, expected, caplog):
 
 
 def test_a_token_outside_the_vocabulary_is_refused(llama, tmp_path):
-    key = b"tokenizer.ggml.bos_token_id" + struct.pack("<I", 4)  # a value of 32 bits follows
+    key = b"tokenizer.ggml.bos_token_id" + struct.pack("<I", 4)  # followed by a 32-bit value
     (path := tmp_path / "bos.gguf").write_bytes(
         llama.read_bytes().replace(key + struct.pack("<I", 1), key + struct.pack("<I", 999))
     )
     assert "tokenizer.ggml.bos_token_id is 999, and it has 331 tokens" in refusal(path)
 
 
-def test_a_file_without_merges_or_with_an_unknown_split_is_refused(llama, tmp_path):
+def test_missing_merges_and_unknown_splitters_are_refused(llama, tmp_path):
     raw = llama.read_bytes()
     (unknown := tmp_path / "unknown.gguf").write_bytes(raw.replace(b"default", b"made-up"))
     assert "splits its text as 'made-up'" in refusal(unknown)

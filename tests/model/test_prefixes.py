@@ -1,4 +1,4 @@
-"""Kept prefixes: every family as without them, whatever came before, within a budget."""
+"""Cached prefixes: same results as without, independent of history, within a budget."""
 
 import copy
 from collections.abc import Iterable
@@ -19,14 +19,14 @@ from lastword.text.branch import Branch
 from lastword.text.forest import Forest
 from lastword.text.forest import build as grow
 
-SIZE = 4  # tokens of a block here: prompts are short
+SIZE = 4  # tokens per block; prompts here are short
 DEPTH = 6
-BESIDE = ENTRY_BYTES + TENSOR_BYTES  # of a mean at one depth
+BESIDE = ENTRY_BYTES + TENSOR_BYTES  # overhead of one mean at one depth
 PREAMBLE = tuple(range(10, 19))
 
 
 class Counted(Prefixes):
-    """Prefixes that count what is computed with them."""
+    """Prefixes that count the nodes computed with them."""
 
     def __init__(self, budget: int = 2**24) -> None:
         super().__init__(budget, SIZE)
@@ -38,8 +38,8 @@ class Counted(Prefixes):
         return row
 
 
-def keeping(name: str, attention: str | None = None) -> tuple[Tracer, Counted]:
-    """A tracer whose prefixes are counted, and they."""
+def caching_tracer(name: str, attention: str | None = None) -> tuple[Tracer, Counted]:
+    """Return a tracer with counted prefixes, and the prefixes."""
     model = build(name)
     if attention is not None:
         model.set_attn_implementation(attention)
@@ -50,12 +50,12 @@ def keeping(name: str, attention: str | None = None) -> tuple[Tracer, Counted]:
 
 
 def require_alike(tracer: Tracer, items: list[Item], read: str = "all") -> None:
-    """The same decisions as without what is kept."""
-    kept = list(tracer.correct_many(items, read=read))
+    """Assert that decisions equal those without the cache."""
+    cached = list(tracer.correct_many(items, read=read))
     plain = copy.copy(tracer)
     plain.backend = copy.copy(tracer.backend.local("a test"))
     plain.backend.backbone = tracer.backbone.on(tracer.checked.road)
-    for a, b in zip(kept, plain.correct_many(items, read=read), strict=True):
+    for a, b in zip(cached, plain.correct_many(items, read=read), strict=True):
         assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4, nan_ok=True)
         assert (a.index, a.operator) == (b.index, b.operator)
 
@@ -64,10 +64,10 @@ KINDS = ["llama", "mistral-sliding", "gemma2", "gpt_oss", "deepseek_v3", "gpt2",
 
 
 @pytest.mark.parametrize("name", by_night([n for n, f in FAMILIES.items() if f.packs], KINDS))
-def test_every_family_is_as_without_what_is_kept(name):
-    tracer, prefixes = keeping(name)
+def test_the_cache_does_not_change_any_family(name):
+    tracer, prefixes = caching_tracer(name)
     items = random_items(3, 3, prompt=(10, 14))  # past every sliding window
-    for _ in range(2):  # seen once, and again
+    for _ in range(2):  # the second pass fills the cache
         list(tracer.correct_many(items, read="all"))
     require_alike(tracer, items)
     assert tracer.checked.keeps == (tracer.backbone.road == "packed")
@@ -76,16 +76,16 @@ def test_every_family_is_as_without_what_is_kept(name):
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral-sliding"])
-def test_eager_attention_takes_what_is_kept(name):
+def test_eager_attention_uses_the_cache(name):
     items = random_items(7, 3, prompt=(10, 20))
-    tracer, prefixes = keeping(name, "eager")
+    tracer, prefixes = caching_tracer(name, "eager")
     for _ in range(2):
         list(tracer.correct_many(items))
     require_alike(tracer, items)
     assert prefixes.computed < prefixes.nodes
 
 
-TRACER, _ = keeping("llama")
+TRACER, _ = caching_tracer("llama")
 POOL = [*random_items(1, 5, prompt=(4, 14)), *random_items(2, 5, prompt=(1, 20))]
 POOL += [Item(f"{item.prompt} {item.candidates[0]}", item.candidates) for item in POOL[:4]]
 
@@ -102,25 +102,25 @@ POOL += [Item(f"{item.prompt} {item.candidates[0]}", item.candidates) for item i
     ),
     st.sampled_from([2**24, 60_000, 20_000, 1]),
 )
-def test_no_answer_depends_on_what_came_before(requests, budget):
+def test_answers_do_not_depend_on_earlier_requests(requests, budget):
     TRACER.backbone.prefixes = prefixes = Counted(budget)
     for items, read in requests:
         require_alike(TRACER, items, read)
         assert sum(b.bytes for b in prefixes._entries.values()) == prefixes.bytes <= budget
 
 
-def test_a_new_text_is_kept_and_its_second_question_costs_its_own_tokens():
+def test_a_second_question_on_a_text_computes_only_new_tokens():
     prefixes = Prefixes(2**20, SIZE)
-    assert len(run(prefixes, branches(PREAMBLE + (1, 2))).additions) == 2  # the third block is read
+    assert len(run(prefixes, branches(PREAMBLE + (1, 2))).additions) == 2  # of three blocks
     row = run(prefixes, branches(PREAMBLE + (3, 4)))
     assert not row.additions and len(row.nodes) == len(row.forest) - 2 * SIZE
 
 
-def test_of_a_long_run_a_prefix_is_kept_when_it_comes_back_or_two_prompts_share_it():
+def test_a_full_cache_stores_only_repeated_or_shared_prefixes():
     size = block_of(DEPTH).bytes
     prefixes, one = Prefixes(3 * size, SIZE), branches(PREAMBLE + (1, 2))
-    run(prefixes, branches((7,) * 6))  # a block is known
-    assert not run(prefixes, one).additions  # two are more than half of the budget
+    run(prefixes, branches((7,) * 6))  # stores one block
+    assert not run(prefixes, one).additions  # two blocks are more than half of the budget
     assert len(run(prefixes, one).additions) == 2
     row = run(prefixes, one)
     assert not row.additions and len(row.nodes) == len(row.forest) - 2 * SIZE
@@ -130,7 +130,7 @@ def test_of_a_long_run_a_prefix_is_kept_when_it_comes_back_or_two_prompts_share_
 
 
 def test_mean_states_of_a_text_are_read_once(monkeypatch):
-    tracer, prefixes = keeping("llama")
+    tracer, prefixes = caching_tracer("llama")
     backbone, texts = tracer.backbone, [Branch(PREAMBLE[:n], 1) for n in (9, 5, 7)]
     plain = backbone.on("packed").pooled(texts, [1, 3])
     first = backbone.pooled(texts[:2], [3])
@@ -151,22 +151,22 @@ def test_mean_states_of_a_text_are_read_once(monkeypatch):
     assert calls == [3]
 
 
-def test_mean_states_of_other_beginnings_are_others_and_the_oldest_go_first():
+def test_mean_states_depend_on_the_boundary_and_the_oldest_are_evicted():
     prefixes = Prefixes(2 * (8 * 4 + BESIDE), SIZE)
     texts = [Branch(PREAMBLE, 1), Branch(PREAMBLE, 2), Branch(PREAMBLE[:5], 1)]
     for place, text in enumerate(texts):
         prefixes.keep_means([text], [2], torch.full((1, 1, 8), float(place)))
         assert prefixes.means([texts[0]], [2])  # used each time
     assert prefixes.bytes <= prefixes.budget
-    found = prefixes.means(texts, [2])
-    assert {text: float(own.states[2][0]) for text, own in found.items()} == {
+    means = prefixes.means(texts, [2])
+    assert {text: float(mean.states[2][0]) for text, mean in means.items()} == {
         texts[0]: 0.0,
         texts[2]: 2.0,
     }
     assert not prefixes.means(texts, [1])
 
 
-def test_many_short_states_take_no_more_memory_than_the_budget():
+def test_many_short_states_stay_within_the_memory_budget():
     process, prefixes = psutil.Process(), Prefixes(2**21)
     before = process.memory_info().rss
     for first in range(0, 15_000, 500):
@@ -176,7 +176,7 @@ def test_many_short_states_take_no_more_memory_than_the_budget():
     assert process.memory_info().rss - before < 3 * prefixes.budget
 
 
-def test_the_least_recently_used_go_first_and_of_those_the_deepest():
+def test_the_least_recently_used_and_deepest_blocks_are_evicted_first():
     size = block_of(DEPTH).bytes
     prefixes = Prefixes(3 * size, SIZE)
     old, new = branches(PREAMBLE + (1, 2)), branches((7,) * 9)
@@ -184,13 +184,13 @@ def test_the_least_recently_used_go_first_and_of_those_the_deepest():
         run(prefixes, prompt)
     assert len(prefixes) == 3
     assert computed(prefixes, new) == len(grow(new)) - 2 * SIZE
-    assert computed(prefixes, old) == len(grow(old)) - SIZE  # its first block is there still
-    assert computed(prefixes, old) == len(grow(old)) - 2 * SIZE  # and both of them now
+    assert computed(prefixes, old) == len(grow(old)) - SIZE  # its first block is still cached
+    assert computed(prefixes, old) == len(grow(old)) - 2 * SIZE  # now both blocks are
     assert computed(prefixes, new) == len(grow(new)) - SIZE
 
 
-def test_a_device_without_room_gets_what_is_kept_back(monkeypatch):
-    tracer, prefixes = keeping("llama")
+def test_the_cache_is_cleared_when_memory_runs_out(monkeypatch):
+    tracer, prefixes = caching_tracer("llama")
     items = random_items(3, 3, prompt=(10, 14))
     for _ in range(2):
         list(tracer.correct_many(items))
@@ -208,13 +208,13 @@ def test_a_device_without_room_gets_what_is_kept_back(monkeypatch):
     assert len(list(tracer.correct_many(items))) == len(items) and len(calls) == 3
 
 
-def test_a_model_in_memory_keeps_nothing_unless_it_is_asked_to():
+def test_models_in_memory_have_no_cache_by_default():
     assert Tracer(build("llama"), tokenizer(), invariant=0.5).backbone.prefixes is None
     assert Tracer.demo().backbone.prefixes.budget == 2**28
     assert Tracer.demo(prefix_cache=0).backbone.prefixes is None
 
 
-def test_a_model_whose_kept_prefixes_are_wrong_keeps_none(monkeypatch):
+def test_a_model_that_fails_the_cache_check_has_no_cache(monkeypatch):
     monkeypatch.setattr(check, "_cached_difference", lambda *_: 1.0)
     tracer = Tracer(build("llama"), tokenizer(), invariant=0.5, prefix_cache=1)
     assert tracer.backbone.road == "packed" and tracer.checked.kept == 1.0
@@ -222,7 +222,7 @@ def test_a_model_whose_kept_prefixes_are_wrong_keeps_none(monkeypatch):
 
 
 def branches(prompt: tuple[int, ...]) -> list[Branch]:
-    """Two candidates of a prompt."""
+    """Return two candidates of a prompt."""
     return [Branch(prompt + end, len(prompt)) for end in ((30, 31), (32,))]
 
 
@@ -232,7 +232,7 @@ def block_of(depth: int, tokens: int = SIZE) -> Block:
 
 
 def run(prefixes: Prefixes, some: Iterable[Branch], rope: int = 0, depth: int = DEPTH) -> PackedRow:
-    """What a model would do with a row."""
+    """Compute a row as a model would."""
     row = prefixes.row(grow(list(some)), rope, depth)
     for _ in range(depth):
         x = torch.zeros(1, 2, len(row.nodes), 8)
@@ -243,5 +243,5 @@ def run(prefixes: Prefixes, some: Iterable[Branch], rope: int = 0, depth: int = 
 
 
 def computed(prefixes: Prefixes, some: Iterable[Branch], **options: int) -> int:
-    """How many nodes of a row are computed."""
+    """Return the number of computed nodes of a row."""
     return len(run(prefixes, some, **options).nodes)

@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct in 4 bits, the one real model here: skipped where it was not fetched."""
+"""SmolLM2-135M-Instruct in 4 bits, the one real model here; skipped if it is missing."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +31,7 @@ def path() -> Path:
     return named.locate("smollm2-135m")
 
 
-def test_the_invariant_is_the_loaded_models(tracer, path):
+def test_the_invariant_agrees_with_the_loaded_model(tracer, path):
     loaded = model_invariant(tracer.backbone.model, theta=Theta())
     assert tracer.invariant == loaded.value == pytest.approx(1.4326523775, abs=1e-9)
     assert loaded.branch(Theta().tau_I) == "mix"
@@ -49,9 +49,9 @@ def test_the_record_names_the_file(tracer):
     assert about["check"]["road"] == "packed"
 
 
-def test_it_knows_the_capital_of_france_and_its_chat_template_is_the_files(tracer):
+def test_it_answers_a_question_and_has_the_files_chat_template(tracer):
     decision = tracer.correct(QUESTION, ["London", "Paris", "Berlin"], read="base")
     assert decision.candidates[decision.base_index] == "Paris"
     messages = [{"role": "user", "content": "Hi"}]
-    said = tracer.tokenizer.apply_chat_template(messages, tokenize=False)
-    assert "<|im_start|>user\nHi<|im_end|>" in said
+    prompt = tracer.tokenizer.apply_chat_template(messages, tokenize=False)
+    assert "<|im_start|>user\nHi<|im_end|>" in prompt

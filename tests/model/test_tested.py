@@ -1,4 +1,4 @@
-"""`lastword models` and its page tell the truth: every row is loaded, run and compared."""
+"""Every row of `lastword models` and of its page is loaded, run and compared."""
 
 import re
 from pathlib import Path
@@ -21,12 +21,12 @@ from lastword.model.options import LoadOptions
 from lastword.model.parts import locate, text_config
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
-INVARIANT = 1.5  # given: nothing here depends on it
+INVARIANT = 1.5  # any value
 ITEMS = random_items(1, 3)
 
 every_row = pytest.mark.parametrize("row", FAMILIES, ids=lambda f: f.model_type)
 
-# What each rule does to the logits z of norm and head, written down again.
+# The effect of each rule on the logits z of norm and head, independently of the package.
 RULES = {
     "": lambda z, config: z,
     "soft-capped logits": lambda z, c: (
@@ -39,7 +39,7 @@ RULES = {
 }
 
 
-def test_every_family_that_is_carried_through_the_road_has_a_row():
+def test_every_tested_family_has_a_row():
     wrappers = {"gemma3", "mistral3"}
     assert {f.model_type for f in TINY.values()} - wrappers == {f.model_type for f in FAMILIES}
     assert len({f.model_type for f in FAMILIES}) == len(FAMILIES)
@@ -47,14 +47,14 @@ def test_every_family_that_is_carried_through_the_road_has_a_row():
 
 @every_row
 @torch.no_grad()
-def test_road_head_and_readout_rule_are_what_the_row_says(row):
+def test_road_head_and_readout_rule_agree_with_the_row(row):
     model = build("opt-projected" if row.model_type == "opt" else row.model_type)
     tracer = Tracer(model, tokenizer(), invariant=INVARIANT)
     assert type(tracer.backbone.model).__name__ == row.head
     assert (tracer.backbone.road == "plain") == (row.road == "plain")
     trunk, head = locate(model).trunk, model.get_output_embeddings()
     ids = torch.tensor([[1, 9, 14, 30, 7]])
-    normed = trunk(input_ids=ids)[0]  # the trunk's own last steps: norm, projection
+    normed = trunk(input_ids=ids)[0]  # after the trunk's last steps: norm, projection
     z = nn.functional.linear(normed, head.weight)
     assert ("bias" in row.rule) == (getattr(head, "bias", None) is not None)
     if row.rule == "bias":
@@ -81,7 +81,7 @@ def saved(tmp_path_factory):
 
 def trajectories(folder: Path, **options) -> np.ndarray:
     loaded = load(LoadOptions(str(folder), dtype="float32", **options))
-    # The double itself: some families have transformers read its file as another tokenizer's.
+    # The double's tokenizer: transformers reads the file of some families differently.
     tracer = Tracer(loaded.model, tokenizer(), invariant=INVARIANT)
     return np.concatenate([d.trajectory.ravel() for d in tracer.correct_many(ITEMS, read="all")])
 
@@ -95,7 +95,7 @@ EXPERTS, NORMED = "qwen3_moe", "gemma3_text"
 @pytest.mark.parametrize(
     ("name", "form"), by_night(STORED, [(EXPERTS, "fp8"), ("gpt_oss", "mxfp4")])
 )
-def test_a_stored_quantisation_reads_as_dense_weights(name, form, saved, tmp_path):
+def test_a_stored_quantisation_scores_like_dense_weights(name, form, saved, tmp_path):
     pytest.importorskip("accelerate")
     stored, twin = tmp_path / "stored", tmp_path / "twin"
     getattr(formats, f"write_{form}")(saved(name), stored, twin)
@@ -107,7 +107,7 @@ def test_a_stored_quantisation_reads_as_dense_weights(name, form, saved, tmp_pat
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 @pytest.mark.parametrize(("name", "form"), by_night(LOADED, [(EXPERTS, "int8"), (NORMED, "nf4")]))
-def test_quantising_while_loading_moves_scores_by_its_rounding(name, form, saved):
+def test_quantising_while_loading_changes_scores_only_by_rounding(name, form, saved):
     pytest.importorskip("bitsandbytes")
     plain = trajectories(saved(name))
     apart = np.abs(trajectories(saved(name), quantize=form) - plain)
@@ -115,16 +115,16 @@ def test_quantising_while_loading_moves_scores_by_its_rounding(name, form, saved
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-def test_a_family_whose_layers_cannot_be_quantised_says_so(saved):
+def test_a_family_without_quantisable_layers_is_refused(saved):
     pytest.importorskip("bitsandbytes")
     with pytest.raises(ModelError, match="no linear layers that bitsandbytes quantises"):
         trajectories(saved("falcon"), quantize="int8")
 
 
-def test_the_page_has_the_table():
+def test_the_page_has_the_table_of_families():
     lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line[:3] == "| `"]
     cells = [re.split(r"\s*\|\s*", line[2:-2]) for line in lines]
-    rows = {row[0]: row for row in cells if len(row) == 6}  # the page has a table of GGUF too
+    rows = {row[0]: row for row in cells if len(row) == 6}  # other tables have other widths
     for f in FAMILIES:
         _, wrapper, road, tried, readout, note = rows[f"`{f.model_type}`"]
         assert (wrapper.strip("`"), road, note) == (f.wrapper or "–", f.road, f.note or "–")

@@ -1,4 +1,4 @@
-"""Probes on the hub: what is uploaded is what comes back, with a card of the verdict."""
+"""Probes on the hub: upload, download, and the model card with the verdict."""
 
 from dataclasses import replace
 
@@ -35,14 +35,14 @@ def verdict(tracer):
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     (tmp_path / "served").mkdir()
-    with hub_server.instead(tmp_path / "served", tmp_path, monkeypatch) as own:
-        yield own
+    with hub_server.instead(tmp_path / "served", tmp_path, monkeypatch) as server:
+        yield server
 
 
-def test_a_folder_gives_the_probe_back_and_its_card_has_the_verdict(probe, verdict, tmp_path):
-    probe.save_pretrained(tmp_path / "own", verdict)
-    assert Probe.from_pretrained(tmp_path / "own").digest == probe.digest
-    card = ModelCard.load(tmp_path / "own" / "README.md")
+def test_a_saved_probe_is_loaded_and_its_card_has_the_verdict(probe, verdict, tmp_path):
+    probe.save_pretrained(tmp_path / "probe", verdict)
+    assert Probe.from_pretrained(tmp_path / "probe").digest == probe.digest
+    card = ModelCard.load(tmp_path / "probe" / "README.md")
     assert card.data.library_name == "lastword" and "probe" in card.data.tags
     assert card.data.base_model is None  # the embedded model is not on the hub
     for line in (verdict["advice"]["headline"], *verdict["advice"]["chart"], "animal, money"):
@@ -54,7 +54,7 @@ def test_a_folder_gives_the_probe_back_and_its_card_has_the_verdict(probe, verdi
     assert card.data.base_model == "org/model" and "## Results" not in card.text
 
 
-def test_what_is_pushed_comes_back(probe, hub, verdict):
+def test_a_pushed_probe_is_downloaded(probe, hub, verdict):
     address = probe.push_to_hub("org/model", verdict, commit_message="Fit it")
     assert address.endswith(f"/commit/{hub_server.COMMIT}")
     assert hub.commits == [("main", "Fit it")]
@@ -65,7 +65,7 @@ def test_what_is_pushed_comes_back(probe, hub, verdict):
     assert hub.commits[1:] == [("v2", "Upload a probe")]
 
 
-def test_what_is_not_there_is_one_line(probe, hub, tmp_path):
+def test_missing_probes_and_failed_uploads_are_errors(probe, hub, tmp_path):
     with pytest.raises(CheckpointError, match=r"cannot download probe.safetensors of org/model"):
         Probe.from_pretrained("org/model")
     with pytest.raises(CheckpointError, match="of org/model"):

@@ -1,4 +1,4 @@
-"""Class means and blocks side by side, against plain formulas and scikit-learn."""
+"""Class means and concatenated blocks, against plain formulas and scikit-learn."""
 
 import numpy as np
 import pytest
@@ -15,14 +15,14 @@ CLASSES, WIDTH = 20, 30
 def rows(spread: float = 1.0, width: int = WIDTH) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     truths = np.repeat(np.arange(CLASSES), 4)
-    shape = rng.normal(size=(width, width))  # directions that say nothing are wide
+    shape = rng.normal(size=(width, width))  # most variance is in uninformative directions
     return rng.normal(size=(CLASSES, width))[truths] + spread * rng.normal(
         size=(len(truths), width)
     ) @ shape, truths
 
 
 class Shrunk:
-    """The covariance within all classes, shrunk by a share that is fixed beforehand."""
+    """A covariance estimator that returns the given matrix."""
 
     def __init__(self, covariance: np.ndarray) -> None:
         self.covariance = covariance
@@ -43,7 +43,7 @@ def discriminant(
 
 
 @pytest.mark.parametrize("width", [WIDTH, 120])
-def test_class_means_are_scikit_learns_discriminants_without_each_text(width: int) -> None:
+def test_class_means_agree_with_scikit_learns_discriminants_without_each_text(width: int) -> None:
     x, truths = rows(width=width)
     n = len(x)
     fitted = fit_linear(LeaveOneOut(None, np.empty((1, 1)), 0.0), x, truths, CLASSES)
@@ -54,8 +54,8 @@ def test_class_means_are_scikit_learns_discriminants_without_each_text(width: in
     whole = discriminant(z, truths, shrinkage, floor, n)
     ours = z @ fitted.weights + fitted.intercept
     theirs = whole.decision_function(z)
-    # Ours are on the scale of a ridge's targets: one slope and one shift for all classes.
-    differences = [own[:, :1] - own[:, 1:] for own in (ours, theirs)]
+    # Ours have the scale of a ridge's targets: one slope and one shift for all classes.
+    differences = [scores[:, :1] - scores[:, 1:] for scores in (ours, theirs)]
     slope = (differences[0] * differences[1]).sum() / np.square(differences[1]).sum()
     np.testing.assert_allclose(differences[0], slope * differences[1], atol=1e-8)
     without = _ClassMeans.of(z, truths, CLASSES).without
@@ -67,7 +67,7 @@ def test_class_means_are_scikit_learns_discriminants_without_each_text(width: in
         )
 
 
-def test_class_means_are_taken_where_they_are_right_more_often() -> None:
+def test_class_means_are_chosen_if_more_accurate() -> None:
     x, truths = rows(spread=0.3)
     many = leave_one_out(x, truths, CLASSES)
     few = leave_one_out(x[truths < 4], truths[truths < 4], 4)
@@ -76,7 +76,7 @@ def test_class_means_are_taken_where_they_are_right_more_often() -> None:
 
 
 def pair() -> tuple[list[np.ndarray], list[str]]:
-    """States of two sources that each know one half of what the label says."""
+    """Return states of two sources and labels that combine one bit of each."""
     rng = np.random.default_rng(1)
     bits = rng.integers(2, size=(60, 2))
     sources = []
@@ -87,14 +87,14 @@ def pair() -> tuple[list[np.ndarray], list[str]]:
     return sources, [f"{a}{b}" for a, b in bits]
 
 
-def test_blocks_side_by_side_are_one_ridge_over_both_divided_by_the_root_of_their_widths() -> None:
+def test_concatenated_blocks_are_one_ridge_scaled_by_the_roots_of_their_widths() -> None:
     (x, y), labels = pair()
     one = fit_state(x, labels, poolings=("mean",))
     other = fit_state(y, labels, poolings=(OWN,))
     blocks = x[:, 0, 0], y[:, 0, 0]
     side = fit_beside(one, other, blocks, labels, ("side",))
     both = np.concatenate(blocks, axis=1)
-    z = [(own - own.mean(0)) / own.std(0) / np.sqrt(own.shape[1]) for own in blocks]
+    z = [(block - block.mean(0)) / block.std(0) / np.sqrt(block.shape[1]) for block in blocks]
     truths = np.array([side.probe.classes.index(label) for label in labels])
     targets = 2.0 * np.eye(4)[truths] - 1
     rest = np.arange(60) != 7
@@ -103,13 +103,13 @@ def test_blocks_side_by_side_are_one_ridge_over_both_divided_by_the_root_of_thei
         Ridge(penalty).fit(scaled[rest], targets[rest]).predict(scaled[[7]])[0]
         for penalty in 2 * PENALTIES
     ]
-    assert min(np.abs(own - side.scores[7]).max() for own in plain) < 1e-8
+    assert min(np.abs(scores - side.scores[7]).max() for scores in plain) < 1e-8
     whole = [Ridge(p).fit(scaled, targets).predict(scaled) for p in 2 * PENALTIES]
-    assert min(np.abs(own - side.probe.scores(both)).max() for own in whole) < 1e-8
+    assert min(np.abs(scores - side.probe.scores(both)).max() for scores in whole) < 1e-8
     assert side.right.max() > max(one.right.max(), other.right.max())
 
 
-def test_the_sum_is_the_sum_of_both_probes_scores_and_the_better_way_is_taken() -> None:
+def test_the_sum_adds_both_probes_scores_and_the_better_combination_is_chosen() -> None:
     (x, y), labels = pair()
     one = fit_state(x, labels, poolings=("mean",))
     other = fit_state(y, labels, poolings=(OWN,))
@@ -124,7 +124,7 @@ def test_the_sum_is_the_sum_of_both_probes_scores_and_the_better_way_is_taken() 
     assert best.right.max() == max(added.right.max(), side.right.max())
 
 
-def test_weighted_rows_are_left_out_one_by_one_as_scikit_learn_refits() -> None:
+def test_weighted_leave_one_out_scores_equal_scikit_learns_refits() -> None:
     rng = np.random.default_rng(0)
     truths = np.array([0] * 6 + [1] * 18)
     x = rng.normal(size=(24, 8)) + truths[:, None]
@@ -142,7 +142,7 @@ def test_weighted_rows_are_left_out_one_by_one_as_scikit_learn_refits() -> None:
     whole = fit_linear(fit, x, truths, 2, weights=weights)
     expected = Ridge(fit.penalty).fit(z, targets, sample_weight=weights)
     np.testing.assert_allclose(whole.weights, expected.coef_.T, atol=1e-10)
-    # The scale of the weights says nothing, and equal ones are none.
+    # Only ratios of weights matter: equal weights are like none.
     labels = ["ab"[t] for t in truths]
     states = x[:, None, None].astype(np.float32)
     plain, equal, doubled = (
@@ -151,5 +151,5 @@ def test_weighted_rows_are_left_out_one_by_one_as_scikit_learn_refits() -> None:
     )
     np.testing.assert_allclose(equal.scores, plain.scores, atol=1e-6)
     rare = truths == 0
-    found = [(one.scores.argmax(axis=1) == truths)[rare].mean() for one in (plain, doubled)]
-    assert found[1] >= found[0]
+    recalls = [(one.scores.argmax(axis=1) == truths)[rare].mean() for one in (plain, doubled)]
+    assert recalls[1] >= recalls[0]

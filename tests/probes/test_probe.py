@@ -1,4 +1,4 @@
-"""A probe bound to its question: its file, and what it answers in `decide`."""
+"""A probe bound to its question: its file, and its answers in `decide`."""
 
 import json
 from dataclasses import replace
@@ -30,7 +30,7 @@ def probe(tracer):
     return probe_of(tracer, figures={"right": 0.5})
 
 
-def test_states_are_those_of_the_model_itself(tracer):
+def test_states_agree_with_the_model(tracer):
     import torch
 
     states = read_states(tracer, TEXTS[:2], QUESTION, TEMPLATE, ("mean", "last"))
@@ -47,7 +47,7 @@ def test_states_are_those_of_the_model_itself(tracer):
                 np.testing.assert_allclose(states[row, depth, place], expected, atol=2e-5)
 
 
-def test_a_file_gives_the_probe_back(tmp_path, probe):
+def test_a_written_probe_is_read_back(tmp_path, probe):
     probe.write(tmp_path / "a.probe.safetensors")
     again = Probe.read(tmp_path / "a.probe.safetensors")
     assert again.digest == probe.digest
@@ -55,7 +55,7 @@ def test_a_file_gives_the_probe_back(tmp_path, probe):
 
 
 def with_facts(raw: bytes, **changes) -> bytes:
-    """The file with other facts, without a digest if that is None."""
+    """Return the file with changed facts, without a digest if that is None."""
     length = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + length])
     facts = json.loads(header["__metadata__"]["lastword"]) | changes
@@ -65,7 +65,7 @@ def with_facts(raw: bytes, **changes) -> bytes:
     return len(text).to_bytes(8, "little") + text + raw[8 + length :]
 
 
-def test_a_changed_file_is_refused_and_one_of_an_earlier_version_is_read(probe):
+def test_a_changed_file_is_refused_and_a_file_without_digest_is_read(probe):
     raw = probe.to_bytes()
     earlier = Probe.from_bytes(with_facts(raw, digest=None))
     assert earlier.digest == Probe.from_bytes(with_facts(raw)).digest == probe.digest
@@ -91,11 +91,11 @@ def damages(raw: bytes):
         "threshold": [True, "1", -1],
         "left_out": ["animal"],
     }
-    for name, own in wrong.items():
-        yield from (with_facts(raw, digest=None, **{name: value}) for value in own)
+    for name, values in wrong.items():
+        yield from (with_facts(raw, digest=None, **{name: value}) for value in values)
 
 
-def test_every_damaged_file_is_one_line(tmp_path, probe):
+def test_every_damaged_file_is_refused(tmp_path, probe):
     path = tmp_path / "bad.probe.safetensors"
     for raw in damages(probe.to_bytes()):
         path.write_bytes(raw)
@@ -106,27 +106,27 @@ def test_every_damaged_file_is_one_line(tmp_path, probe):
         Probe.read(tmp_path / "none")
 
 
-def test_its_question_is_answered_by_it_and_no_other(tracer, probe):
+def test_a_probe_answers_only_its_question(tracer, probe):
     ours = Decider.demo(probes=[probe])
-    asked = {
+    questions = {
         "turned": Choice("What is it about?", ["money", "animal"]),
         "other": Choice("Is it about this?", ["money", "animal"]),
         "more": Choice("What is it about?", ["money", "animal", "music"]),
         "holds": Predicate("It is about money."),
     }
     with pytest.warns(UserWarning, match="almost the served question"):
-        answers = ours.decide("a horse eats hay", asked)
-    assert [*answers] == [*asked]
+        answers = ours.decide("a horse eats hay", questions)
+    assert [*answers] == [*questions]
     assert answers["turned"].method == probe.name and answers["turned"].calibrated
-    own = Decider(tracer).decide("a horse eats hay", asked)
+    without = Decider(tracer).decide("a horse eats hay", questions)
     for name in ("other", "more", "holds"):
-        assert answers[name].to_dict() == own[name].to_dict()
+        assert answers[name].to_dict() == without[name].to_dict()
     turned = answers["turned"].to_dict()
     assert 0 < turned["likeness"] <= 1 and not turned["deferred"]
     assert sum(each["probability"] for each in turned["probabilities"]) == pytest.approx(1)
 
 
-def test_an_answer_is_the_same_to_the_bit_whatever_else_is_asked(tracer):
+def test_other_questions_do_not_change_an_answer_by_a_bit(tracer):
     size = Choice("Is it long?", ["animal", "money"])
     probes = [probe_of(tracer), probe_of(tracer, "last", size)]
     ours = Decider.demo(probes=probes)
@@ -147,7 +147,7 @@ def test_layers_above_the_deepest_probe_are_not_computed(probe):
     assert max(runs, default=-1) < max(probe.fit.depth, 1)
 
 
-def test_a_text_unlike_the_labels_is_deferred_where_that_is_asked(probe):
+def test_a_text_unlike_the_labels_is_deferred_on_request(probe):
     ours = Decider.demo(probes=[probe], unlike=1.0)
     answer = ours.decide("zzzz qqqq 0000", {"topic": QUESTION})["topic"]
     assert answer.deferred and answer.decision.likeness < 1
@@ -156,36 +156,38 @@ def test_a_text_unlike_the_labels_is_deferred_where_that_is_asked(probe):
 
 
 @pytest.mark.parametrize(("labels", "suggested"), [(30, 0.033), (99, 0.011), (198, 0.01)])
-def test_a_level_below_every_p_value_is_refused_with_one_that_defers(probe, labels, suggested):
+def test_a_level_below_every_p_value_is_refused_with_a_suggestion(probe, labels, suggested):
     rng = np.random.default_rng(0)
     likeness = Likeness.of((z := rng.standard_normal((labels, 4))) - z.mean(axis=0))
     far = likeness.p_values(np.full((1, 4), 1e6))[0]
     assert far == likeness.least_p and far < likeness.level() == suggested
-    few = replace(probe, fit=replace(probe.fit, likeness=likeness))
+    small = replace(probe, fit=replace(probe.fit, likeness=likeness))
     if far >= 0.01:
         with pytest.raises(InputError, match=f"--unlike {suggested:g}"):
-            Decider.demo(probes=[few], unlike=0.01)
+            Decider.demo(probes=[small], unlike=0.01)
 
 
-def test_another_model_or_template_is_refused_by_name(probe):
+def test_another_model_or_template_is_refused(probe):
     with pytest.raises(InputError, match="demo-mix"):
         Decider.demo("mix", probes=[probe])
     with pytest.raises(InputError, match="prompt template"):
         Decider.demo(probes=[probe]).decide("x", {"q": QUESTION}, template="decide/listed")
 
 
-def test_a_text_that_cannot_be_read_is_named(probe):
+def test_a_text_that_does_not_fit_is_named(probe):
     with pytest.raises(ItemError, match="1"):
         [*Decider.demo(probes=[probe]).decide_many(["short", "word " * 5000], {"q": QUESTION})]
 
 
-def test_a_stacked_probe_weighs_the_models_own_scores(tmp_path, tracer):
+def test_a_stacked_probe_weighs_the_probes_and_the_models_scores(tmp_path, tracer):
     wide = Choice("What is it about?", ["money", "music", "animal"])
     states = read_states(tracer, TEXTS, wide, TEMPLATE, ("mean",))
     fit = fit_state(states, LABELS, poolings=("mean",))
     items = [item_of(text, wide, TEMPLATE, blind=True) for text in TEXTS]
-    own = [*tracer.correct_many(items, read="base", blind="base")]
-    base, blind = (np.stack([getattr(d, n) for d in own]) for n in ("base_scores", "blind_scores"))
+    decisions = [*tracer.correct_many(items, read="base", blind="base")]
+    base, blind = (
+        np.stack([getattr(d, n) for d in decisions]) for n in ("base_scores", "blind_scores")
+    )
     options = ("money", "music", "animal")
     stacked = fit_stacked(fit, LABELS, options, base, blind, TEXTS).probe
     Probe(wide, NAME, subject_of(tracer), stacked, len(LABELS)).write(
@@ -193,51 +195,51 @@ def test_a_stacked_probe_weighs_the_models_own_scores(tmp_path, tracer):
     )
     ours = Decider.demo(probes=[tmp_path / "s.probe.safetensors"])
     turned = Choice("What is it about?", ["animal", "music", "money"])
-    answers = [own["q"] for own in ours.decide_many(TEXTS, {"q": turned})]
-    # By hand: three weights over what the ridge, the model and the model without the text say.
+    answers = [answer["q"] for answer in ours.decide_many(TEXTS, {"q": turned})]
+    # By hand: three weights for the scores of the ridge, the model, and the model without text.
     chosen = fit.probe
-    known = chosen.scores(states[:, chosen.depth, 0].astype(float))
+    ridge_scores = chosen.scores(states[:, chosen.depth, 0].astype(float))
     ridge = np.full((len(TEXTS), 3), -1.0)
-    ridge[:, [2, 0]] = known  # classes are in Unicode's order; music has no label
+    ridge[:, [2, 0]] = ridge_scores  # classes are in Unicode order; music has no label
     features = np.stack([ridge, base, blind], axis=2)
     features -= features.mean(axis=1, keepdims=True)
     u = (features / stacked.over.scale) @ stacked.over.weights / stacked.temperature
     p = np.exp(u) / np.exp(u).sum(axis=1, keepdims=True)
-    found = np.stack([answer.probabilities[::-1] for answer in answers])
-    np.testing.assert_allclose(found, p, atol=1e-6)
+    probabilities = np.stack([answer.probabilities[::-1] for answer in answers])
+    np.testing.assert_allclose(probabilities, p, atol=1e-6)
     assert {answer.method for answer in answers} == {f"{chosen.name}+model"}
-    wanted = [options[i] != d.answer for i, d in zip(p.argmax(axis=1), own, strict=True)]
-    assert [answer.corrected for answer in answers] == wanted
+    changed = [options[i] != d.answer for i, d in zip(p.argmax(axis=1), decisions, strict=True)]
+    assert [answer.corrected for answer in answers] == changed
 
 
-def test_a_trajectory_probe_answers_options_of_any_kind(tmp_path, tracer):
+def test_a_trajectory_probe_answers_questions_with_other_options(tmp_path, tracer):
     goods = ["clay lamps", "green wool", "salted fish", "pale cedar boats"]
     which = "Which goods come from there?"
     texts = ["Baevwick", "the lake", "the hills", "a village", "the sea", "the wood"]
-    asked = [Choice(which, goods[i % 2 : i % 2 + 3]) for i in range(len(texts))]
-    pairs = zip(texts, asked, strict=True)
+    questions = [Choice(which, goods[i % 2 : i % 2 + 3]) for i in range(len(texts))]
+    pairs = zip(texts, questions, strict=True)
     items = [item_of(*pair, TEMPLATE, blind=True, content_free=True) for pair in pairs]
     free = resolve(["contextual"], tracer.facts)
     read = [*tracer.correct_many(items, "all", free, blind="all")]
-    tokens = [own.prompt.candidate_tokens for own in tracer.encode(items)]
+    tokens = [encoded.prompt.candidate_tokens for encoded in tracer.encode(items)]
     features = [*map(features_of, read, tokens)]
     fit = fit_trajectory(features, [0, 1, 2, 0, 1, 2]).probe
     path = tmp_path / "t.probe.safetensors"
-    Probe(asked[0], NAME, subject_of(tracer), fit, len(texts)).write(path)
+    Probe(questions[0], NAME, subject_of(tracer), fit, len(texts)).write(path)
     ours = Decider.demo(probes=[path])
-    for text, question, x, own in zip(texts, asked, features, read, strict=True):
+    for text, question, x, decision in zip(texts, questions, features, read, strict=True):
         answer = ours.decide(text, {"goods": question})["goods"]
         u = fit.scores(x) / fit.temperature
         p = np.exp(u) / np.exp(u).sum()
         np.testing.assert_allclose(answer.probabilities, p, atol=1e-5)
         assert answer.method == "probe@trajectory"
-        assert answer.corrected == (p.argmax() != own.base_index)
+        assert answer.corrected == (p.argmax() != decision.base_index)
         assert "likeness" not in answer.to_dict()
     assert ours.decide("x", {"q": Choice("Another?", goods)})["q"].method == "model"
     shallow = TrajectoryProbe(fit.scale[2:], fit.weights[2:], fit.temperature)
-    other = Decider.demo(probes=[Probe(asked[0], NAME, subject_of(tracer), shallow, 6)])
+    other = Decider.demo(probes=[Probe(questions[0], NAME, subject_of(tracer), shallow, 6)])
     with pytest.raises(InputError, match="fit it again"):
-        other.decide("x", {"q": asked[0]})
+        other.decide("x", {"q": questions[0]})
 
 
 def test_an_option_without_labels_has_no_probability(tracer):

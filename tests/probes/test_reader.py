@@ -1,4 +1,4 @@
-"""Probes of a sentence encoder's states, alone, beside the model's and under a stack."""
+"""Probes on a sentence encoder's states: alone, combined with the model's, and stacked."""
 
 import json
 from dataclasses import replace
@@ -43,12 +43,12 @@ def encoded(encoder: Encoder, texts: list[str]) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def probes(tracer: Tracer, encoder: Encoder) -> dict[str, Probe]:
-    """Probes of each kind, and the states that they read."""
+    """Return an encoder's probe, a combined one and a stacked one."""
     x, y = read_states(tracer, TEXTS, QUESTION, TEMPLATE, ("mean",)), encoded(encoder, TEXTS)
-    model, own = fit_state(x, LABELS, poolings=("mean",)), fit_state(y, LABELS, poolings=(OWN,))
-    own = replace(own, probe=replace(own.probe, reader="letters"))
-    rows = x[:, model.probe.depth, 0], y[:, own.probe.depth, 0]
-    both = fit_beside(model, own, (rows[0].astype(float), rows[1].astype(float)), LABELS)
+    model, alone = fit_state(x, LABELS, poolings=("mean",)), fit_state(y, LABELS, poolings=(OWN,))
+    alone = replace(alone, probe=replace(alone.probe, reader="letters"))
+    rows = x[:, model.probe.depth, 0], y[:, alone.probe.depth, 0]
+    both = fit_beside(model, alone, (rows[0].astype(float), rows[1].astype(float)), LABELS)
     items = [item_of(text, QUESTION, TEMPLATE, blind=True) for text in TEXTS]
     read = [*tracer.correct_many(items, read="base", blind="base")]
     base, blind = (np.stack([getattr(d, n) for d in read]) for n in ("base_scores", "blind_scores"))
@@ -56,11 +56,11 @@ def probes(tracer: Tracer, encoder: Encoder) -> dict[str, Probe]:
     subject, reader = subject_of(tracer), subject_of(encoder)
     return {
         name: Probe(QUESTION, NAME, subject, fit, 8, reader=reader)
-        for name, fit in (("own", own.probe), ("both", both.probe), ("stacked", over.probe))
+        for name, fit in (("alone", alone.probe), ("both", both.probe), ("stacked", over.probe))
     }
 
 
-def test_a_decider_answers_by_the_states_of_both(
+def test_answers_agree_with_the_probe_on_the_states_of_both(
     tracer: Tracer, encoder: Encoder, probes: dict[str, Probe], tmp_path: Path
 ) -> None:
     x, y = read_states(tracer, NEW, QUESTION, TEMPLATE, ("mean",)), encoded(encoder, NEW)
@@ -84,7 +84,7 @@ def test_a_decider_answers_by_the_states_of_both(
             np.testing.assert_allclose(one.probabilities, p, atol=1e-5)
 
 
-def test_the_work_of_a_plan_counts_what_each_of_the_two_reads(
+def test_a_plan_counts_the_tokens_of_the_encoder_and_the_model(
     tracer: Tracer, encoder: Encoder, probes: dict[str, Probe]
 ) -> None:
     tokens = {
@@ -93,15 +93,15 @@ def test_the_work_of_a_plan_counts_what_each_of_the_two_reads(
         if name != "stacked"
     }
     (sentence,) = encoder.encode(NEW[:1])
-    assert tokens["own"].tokens == len(sentence.tokens)
-    assert tokens["both"].tokens > tokens["own"].tokens
+    assert tokens["alone"].tokens == len(sentence.tokens)
+    assert tokens["both"].tokens > tokens["alone"].tokens
 
 
-def test_another_encoder_and_none_are_refused_by_name(
+def test_a_missing_or_another_encoder_is_refused(
     tracer: Tracer, probes: dict[str, Probe], tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=r"reads the encoder 'letters'"):
-        Decider(tracer, probes=[probes["own"]])
+        Decider(tracer, probes=[probes["alone"]])
     other = Encoder(write_encoder(tmp_path / "letters", seed=1), "cpu")
     with pytest.raises(InputError, match="fitted with the weights"):
         Decider(tracer, probes=[probes["both"]], readers=[other])
@@ -110,7 +110,7 @@ def test_another_encoder_and_none_are_refused_by_name(
 @pytest.mark.parametrize(
     "change", [{"beside": -1}, {"beside": "2"}, {"reader": {"model": 3}}, {"pooling": "own"}]
 )
-def test_damage_is_one_line(probes: dict[str, Probe], change: dict[str, Any]) -> None:
+def test_a_damaged_file_is_refused(probes: dict[str, Probe], change: dict[str, Any]) -> None:
     raw = probes["both"].to_bytes()
     length = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + length])
@@ -125,11 +125,11 @@ def test_damage_is_one_line(probes: dict[str, Probe], change: dict[str, Any]) ->
     assert "\n" not in str(refusal.value)
 
 
-def test_a_classifier_of_an_encoder_and_its_file(
+def test_a_classifier_on_an_encoder_and_its_probe_agree(
     tracer: Tracer, encoder: Encoder, tmp_path: Path
 ) -> None:
     classifier = ProbeClassifier(encoder, QUESTION.instructions).fit(TEXTS, LABELS)
-    classifier.probe_.write(path := tmp_path / "own.probe.safetensors")
+    classifier.probe_.write(path := tmp_path / "letters.probe.safetensors")
     answers = Decider(tracer, probes=[path], readers=[encoder]).decide_many(NEW, {"q": QUESTION})
     for answer, p in zip(answers, classifier.predict_proba(NEW), strict=True):
         assert [*classifier.classes_] == [*answer["q"].values]

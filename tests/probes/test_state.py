@@ -1,4 +1,4 @@
-"""State probes: exact leave-one-out, one order, what is chosen, and how far a text lies."""
+"""State probes: leave-one-out, order of texts, selected depth and pooling, and likeness."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from lastword.probes.unlike import Likeness
 
 
 def planted(count: int = 40, width: int = 12, seed: int = 0, depth: int = 1):
-    """Texts of three classes that one depth tells apart, by its second pooling alone."""
+    """Return texts of three classes that differ only in one depth's second pooling."""
     rng = np.random.default_rng(seed)
     truths = np.arange(count) % 3
     states = rng.standard_normal((count, 3, 2, width)).astype(np.float32)
@@ -19,7 +19,7 @@ def planted(count: int = 40, width: int = 12, seed: int = 0, depth: int = 1):
     return states, [f"class {t}" for t in truths]
 
 
-def test_the_depth_and_pooling_that_tell_the_classes_apart_are_chosen():
+def test_the_depth_and_pooling_that_separate_the_classes_are_chosen():
     states, labels = planted()
     fit = fit_state(states, labels, depths=[4, 7, 9])
     assert (fit.probe.depth, fit.probe.pooling, fit.probe.name) == (7, "last", "probe@7")
@@ -30,7 +30,7 @@ def test_the_depth_and_pooling_that_tell_the_classes_apart_are_chosen():
     assert right.mean() > 0.8 > fit.right[0].max()
 
 
-def test_leave_one_out_scores_are_those_of_as_many_fits():
+def test_leave_one_out_scores_equal_those_of_refits():
     from sklearn.linear_model import Ridge
 
     states, labels = planted(count=12)
@@ -45,24 +45,24 @@ def test_leave_one_out_scores_are_those_of_as_many_fits():
     for penalty in PENALTIES * z.shape[1]:
         left = np.arange(len(z))[:, None] != np.arange(len(z))
         fits = [Ridge(penalty).fit(z[rest], targets[rest]) for rest in left]
-        candidates.append(np.stack([own.predict(z[i : i + 1])[0] for i, own in enumerate(fits)]))
-    errors = [np.square(own - targets).mean() for own in candidates]
+        candidates.append(np.stack([f.predict(z[i : i + 1])[0] for i, f in enumerate(fits)]))
+    errors = [np.square(scores - targets).mean() for scores in candidates]
     assert_allclose(fit.scores, candidates[int(np.argmin(errors))], atol=1e-8)
 
 
-def test_each_earlier_depth_says_what_its_own_probe_would():
+def test_scores_by_depth_equal_those_of_a_probe_at_that_depth():
     states, labels = planted(depth=2)
-    own = fit_state(states, labels).probe
-    assert (own.depth, own.pooling) == (2, "last")
+    probe = fit_state(states, labels).probe
+    assert (probe.depth, probe.pooling) == (2, "last")
     new = planted(seed=1, depth=2)[0][:, :, 1]
-    said = np.stack([own.by_depth(text) for text in new], axis=1)
+    by_depth = np.stack([probe.by_depth(text) for text in new], axis=1)
     for depth in range(3):
         alone = fit_state(states[:, [depth], 1:], labels, depths=[depth], poolings=["last"]).probe
-        assert_allclose(said[depth], alone.scores(new[:, depth]), atol=1e-4)
+        assert_allclose(by_depth[depth], alone.scores(new[:, depth]), atol=1e-4)
     assert fit_state(states, labels, depths=[4, 7, 9]).probe.by_depth(new[0]) is None
 
 
-def test_another_order_of_the_labels_gives_the_same_probe_to_the_bit():
+def test_the_order_of_labels_does_not_change_a_bit_of_the_probe():
     states, labels = planted()
     order = np.random.default_rng(3).permutation(len(labels))
     one, other = fit_state(states, labels), fit_state(states[order], [labels[i] for i in order])
@@ -72,13 +72,13 @@ def test_another_order_of_the_labels_gives_the_same_probe_to_the_bit():
 
 
 @pytest.mark.parametrize(("labels", "value"), [("aaaa", 0), ("abcd", 0), ("aabb", np.nan)])
-def test_what_cannot_be_fitted_is_refused(labels, value):
+def test_invalid_labels_and_states_are_refused(labels, value):
     with pytest.raises(InputError):
         fit_state(np.full((4, 1, 1, 3), value, np.float32), list(labels))
 
 
 @pytest.mark.parametrize(("classes", "single"), [(3, 1), (25, 1), (25, 18)])
-def test_the_only_text_of_a_class_is_fitted_and_judges_nothing(classes, single):
+def test_the_only_text_of_a_class_is_fitted_but_not_judged(classes, single):
     rng = np.random.default_rng(0)
     centres = 4 * rng.normal(size=(classes, 40))
     truths = np.array([*range(classes), *2 * [*range(classes - single)]])
@@ -95,7 +95,7 @@ def test_the_only_text_of_a_class_is_fitted_and_judges_nothing(classes, single):
 
 
 @pytest.mark.parametrize("width", [5, 60])
-def test_a_labelled_texts_distance_leaves_it_out(width):
+def test_the_distance_of_a_labelled_text_excludes_it(width):
     from sklearn.covariance import ledoit_wolf_shrinkage
 
     rng = np.random.default_rng(0)
@@ -116,7 +116,7 @@ def test_a_labelled_texts_distance_leaves_it_out(width):
     assert p[0] == 1 and p[1] == 1 / 31
 
 
-def test_p_values_of_texts_like_the_labelled_ones_are_even():
+def test_p_values_of_similar_texts_are_uniform():
     rng = np.random.default_rng(1)
     shares = []
     for _ in range(50):

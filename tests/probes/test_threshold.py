@@ -1,4 +1,4 @@
-"""The threshold of a probe: how it is chosen, and what `Decider` then answers."""
+"""The threshold of a probe: its choice, and the answers of `Decider` with it."""
 
 from dataclasses import replace
 
@@ -14,19 +14,19 @@ from lastword.probes.threshold import THRESHOLDS, choose_threshold
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_threshold_is_the_best_by_its_definition(seed):
+def test_the_threshold_is_the_best_by_definition(seed):
     random = np.random.default_rng(seed)
     scores = random.normal(scale=0.5, size=(40, 3))
     base, truths = random.integers(3, size=(2, 40))
-    # Accuracy, for which the sum of gains is F - K and that of their squares F + K; and costs.
+    # Accuracy, whose gains sum to F - K and their squares to F + K; and costs.
     worth = np.eye(3) if seed % 2 else -random.random((3, 3)) * (1 - np.eye(3))
     most = max(max(row) - min(row) for row in worth)
     values = {}
     for threshold in THRESHOLDS:
         gains = []
-        for row, own, truth in zip(scores, base, truths, strict=True):
-            shown = int(row.argmax()) if row.max() > row[own] + threshold else own
-            gains.append(worth[truth, shown] - worth[truth, own])
+        for row, base_index, truth in zip(scores, base, truths, strict=True):
+            shown = int(row.argmax()) if row.max() > row[base_index] + threshold else base_index
+            gains.append(worth[truth, shown] - worth[truth, base_index])
         squares = sum(gain**2 for gain in gains)
         values[threshold] = sum(gains) / (squares + most**2) ** 0.5
     best = max(values.values())
@@ -36,37 +36,38 @@ def test_the_threshold_is_the_best_by_its_definition(seed):
     assert seed % 2 == 0 or choose_threshold(scores, base, truths) == chosen
 
 
-def test_the_model_is_asked_and_answers_only_where_the_probe_is_unsure(monkeypatch):
+def test_the_model_runs_and_answers_only_if_the_probe_is_unsure(monkeypatch):
     tracer = Tracer.demo()
     states = read_states(tracer, TEXTS, QUESTION, TEMPLATE, ("mean",))
     fit = (probe := probe_of(tracer)).state
-    known = fit.scores(states[:, fit.depth, 0].astype(np.float64))
-    margins = np.abs(known[:, 1] - known[:, 0])
+    scores = fit.scores(states[:, fit.depth, 0].astype(np.float64))
+    margins = np.abs(scores[:, 1] - scores[:, 0])
     threshold = float(np.median(margins))
-    held = Probe.from_bytes(replace(probe, threshold=threshold).to_bytes())
-    assert held.threshold == threshold and held.digest != probe.digest
+    selective = Probe.from_bytes(replace(probe, threshold=threshold).to_bytes())
+    assert selective.threshold == threshold and selective.digest != probe.digest
     questions = {"q": QUESTION}
-    own = [a["q"].choice for a in Decider(tracer).decide_many(TEXTS, questions)]
-    asked: list[str] = []
+    choices = [a["q"].choice for a in Decider(tracer).decide_many(TEXTS, questions)]
+    prompts: list[str] = []
     correct = tracer.correct_encoded
 
     def counted(encoded, scope=None):
-        asked.extend(one.item.prompt for one in encoded)
+        prompts.extend(one.item.prompt for one in encoded)
         return correct(encoded, scope)
 
     monkeypatch.setattr(tracer, "correct_encoded", counted)
-    decider = Decider(tracer, probes=[held])
+    decider = Decider(tracer, probes=[selective])
     answers = [a["q"] for a in decider.decide_many(TEXTS, questions)]
     unsure = margins <= threshold
-    assert len(asked) == unsure.sum() == len(TEXTS) / 2
+    assert len(prompts) == unsure.sum() == len(TEXTS) / 2
     options = candidates_of(QUESTION)
-    for row, model, answer, open_ in zip(known, own, answers, unsure, strict=True):
+    for row, model, answer, open_ in zip(scores, choices, answers, unsure, strict=True):
         best = options[fit.classes.index(fit.classes[int(row.argmax())])]
         assert answer.choice == (model if open_ else best)
         assert answer.to_dict()["by"] == ("model" if open_ and best != model else "probe")
-    # Where every depth is asked for, the model is asked too, and the answers are the same.
+    # If every depth is requested, the model runs for all texts, with the same answers.
     plans = [decider.plan(text, questions, read="all") for text in TEXTS]
     again = [a["q"] for a in decider.answer(plans)]
     assert [a.choice for a in again] == [a.choice for a in answers]
-    assert [a.corrected for a in again] == [a.choice != m for a, m in zip(again, own, strict=True)]
+    changed = [a.choice != m for a, m in zip(again, choices, strict=True)]
+    assert [a.corrected for a in again] == changed
     assert "by" not in Decider(tracer, probes=[probe]).decide(TEXTS[0], questions)["q"].to_dict()

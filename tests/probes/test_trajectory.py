@@ -1,4 +1,4 @@
-"""Trajectory probes: what is planted at one depth is found, in any order of items and options."""
+"""Trajectory probes: recovery of an informative feature, order invariance, and the optimum."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from lastword.probes.trajectory import features_of, fit_trajectory
 
 
 def planted(count: int = 60, seed: int = 0):
-    """Items of 3 to 5 options whose truth stands out in feature 2 alone."""
+    """Return items of 3 to 5 options whose correct one differs only in feature 2."""
     rng = np.random.default_rng(seed)
     items, truths = [], []
     for _ in range(count):
@@ -22,7 +22,7 @@ def planted(count: int = 60, seed: int = 0):
     return items, truths
 
 
-def test_the_feature_that_tells_is_found():
+def test_the_informative_feature_has_the_largest_weight():
     items, truths = planted()
     probe = fit_trajectory(items, truths).probe
     assert np.abs(probe.weights).argmax() == 2
@@ -31,7 +31,7 @@ def test_the_feature_that_tells_is_found():
     assert np.mean(np.array(answers) == rights) > 0.8
 
 
-def test_order_of_items_changes_no_bit_and_options_may_change_places():
+def test_the_order_of_items_and_options_does_not_matter():
     items, truths = planted()
     order = np.random.default_rng(0).permutation(len(items))
     probe = fit_trajectory(items, truths).probe
@@ -43,8 +43,8 @@ def test_order_of_items_changes_no_bit_and_options_may_change_places():
 
 
 @pytest.mark.parametrize(("options", "sure", "penalty"), [(4, 0, 2.0), (77, 9, 0.1)])
-def test_the_weights_are_where_the_slope_is_zero(options, sure, penalty):
-    """With many options that are all but sure too."""
+def test_the_gradient_at_the_weights_is_zero(options, sure, penalty):
+    """Also with many options that are nearly certain."""
     rng = np.random.default_rng(0)
     truths = rng.integers(options, size=200)
     x, target = rng.standard_normal((200, options, 2)), np.eye(options)[truths]
@@ -52,7 +52,7 @@ def test_the_weights_are_where_the_slope_is_zero(options, sure, penalty):
     w = conditional_logit(x, np.ones((200, options), bool), target, penalty)
     p = np.exp(x @ w) / np.exp(x @ w).sum(axis=1, keepdims=True)
     assert_allclose(np.einsum("io,iof->f", target - p, x), penalty * w, atol=1e-6)
-    # A weight of two is the item twice.
+    # A weight of two is equivalent to repeating the item.
     each, present = rng.choice([1, 2], 200), np.ones((200, options), bool)
     weighted = conditional_logit(x, present, target, penalty, each.astype(float))
     twice = np.repeat(np.arange(200), each)
@@ -65,7 +65,7 @@ def test_too_few_items_are_refused():
         fit_trajectory(*planted(count=3))
 
 
-def test_features_are_every_depth_both_ways_t_and_lengths():
+def test_features_are_all_depths_with_and_without_input_t_and_lengths():
     from lastword import Item, Tracer
 
     tracer = Tracer.demo()
@@ -82,6 +82,6 @@ def test_features_are_every_depth_both_ways_t_and_lengths():
         features_of(part, [2, 3])
 
 
-def test_a_feature_is_scaled_by_its_size_over_the_options_that_are_there():
+def test_features_are_scaled_over_the_present_options():
     x, present = np.array([[[3.0, 0.0], [4.0, 0.0], [0.0, 0.0]]]), np.array([[True, True, False]])
     assert root_mean_square(x, present).tolist() == [12.5**0.5, 1.0]

@@ -1,4 +1,4 @@
-"""The bag of words: classes with one text are fitted, and judge no strength."""
+"""Bag of words: classes with one text are fitted, but not used to choose the strength."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""What methods score from records, against what they score while the model runs."""
+"""Scores that methods compute from records, against those computed while the model runs."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ BATCH = ["batch-calibrated", "batch-calibrated-log"]
 
 
 def rows() -> Iterator[dict[str, Any]]:
-    """Questions over one label set, whose order changes."""
+    """Yield questions with one label set in changing order."""
     labels = ["grey wool boats", "green copper hats", "copper lamps"]
     questions = [e.fields["question"] for e in find("demo").load(limit=24).examples]
     for n, question in enumerate(questions):
@@ -48,23 +48,23 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return execute(decider, prepare(decider, work), out).cell
 
 
-def test_records_give_what_the_run_gave(cell):
+def test_scores_from_records_equal_those_of_the_run(cell):
     run, (read,) = read_run(cell), read_cells(cell)
     derived = derive(read, resolve(NAMES + BATCH, facts_of(run)))
-    stored = [dict(own) for own in read.whole(np.arange(len(read.records)))["methods"]]
+    stored = [dict(row) for row in read.whole(np.arange(len(read.records)))["methods"]]
     for name in NAMES:
         for ours, row in zip(derived[name], stored, strict=True):
             np.testing.assert_allclose(ours, row[name], rtol=1e-9, atol=1e-9)
     for name in BATCH:
-        assert all(row[name] is None for row in stored)  # a mean is of all items: not while it runs
+        assert all(row[name] is None for row in stored)  # needs the mean over all items
     with pytest.raises(RecordError, match="no scores of dola"):
         derive(read, resolve(["dola"], facts_of(run)))
 
 
-def test_a_comparison_takes_the_mean_over_the_cell(cell):
+def test_a_comparison_calibrates_by_the_mean_over_the_cell(cell):
     (read,) = read_cells(cell)
     (compared,) = read_comparisons(cell, [read])
-    (own,) = (each for each in compared.standings if each.method == "batch-calibrated")
+    (standing,) = (each for each in compared.standings if each.method == "batch-calibrated")
     frame = read.whole(np.arange(len(read.records)))
     by_label = [np.argsort(candidates) for candidates in frame["candidates"]]
     b, true = (
@@ -73,24 +73,24 @@ def test_a_comparison_takes_the_mean_over_the_cell(cell):
     )
     p = softmax(b, axis=1)
     right = true[np.arange(len(p)), (p - p.mean(axis=0)).argmax(axis=1)]
-    assert own.items == len(frame) and own.mc1 == pytest.approx(right.mean())
+    assert standing.items == len(frame) and standing.mc1 == pytest.approx(right.mean())
 
 
-def test_templates_fill_content_free_prompts_where_an_input_stands_in_them(tmp_path):
+def test_content_free_prompts_replace_the_input(tmp_path):
     dataset = find("everyday").load(limit=1)
     item = dataset.items(dataset.benchmark.template(), content_free=True)[0]
     assert item.content_free == ("Q: N/A\nA:", "Q: \nA:", "Q: [MASK]\nA:")
     assert dataset.items(dataset.benchmark.template())[0].content_free == ()
-    path = tmp_path / "own.jsonl"
+    path = tmp_path / "items.jsonl"
     path.write_text(
         '{"prompt": "Say: hello. Now:", "question": "hello.", "candidates": ["a", "b"]}\n'
         '{"prompt": "Say", "blind_prompt": "", "candidates": ["a", "b"]}\n'
         '{"prompt": "Say", "candidates": ["a", "b"], "content_free": ["x", "y"]}\n'
     )
-    own = find(f"jsonl:{path}").load()
-    first, second, third = own.items(own.benchmark.template(), content_free=True)
+    loaded = find(f"jsonl:{path}").load()
+    first, second, third = loaded.items(loaded.benchmark.template(), content_free=True)
     assert first.content_free == ("Say: N/A Now:", "Say:  Now:", "Say: [MASK] Now:")
     assert (second.content_free, third.content_free) == ((), ("x", "y"))
     user = partial(Template, "user/u", "1")
-    (framed, *_) = own.items(user("<{{ prompt }}>"), content_free=True)
+    (framed, *_) = loaded.items(user("<{{ prompt }}>"), content_free=True)
     assert framed.content_free[0] == "<Say: N/A Now:>"

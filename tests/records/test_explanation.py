@@ -1,4 +1,4 @@
-"""A decision in words: what held, what did not, and what the answer became."""
+"""Explanations: which gates held, which did not, and the resulting answer."""
 
 import json
 from dataclasses import replace
@@ -14,7 +14,7 @@ from lastword.rule.answer import Gate
 
 
 def decision(**changes):
-    held = {
+    gates = {
         "invariant": (2.5, 1.0, True),
         "sharper": (0.8, 0.0, True),
         "shift": (-0.25, 0.0, False),
@@ -23,16 +23,16 @@ def decision(**changes):
         candidates=("it is red", "it is blue"), regime="scalar", operator="mix", d_eff=1.0
     )
     values |= dict(invariant=2.5, decisive_layer=None, mixing=-1.0)
-    values |= dict(gates={name: Gate(*gate) for name, gate in held.items()})
+    values |= dict(gates={name: Gate(*gate) for name, gate in gates.items()})
     scores, base = changes.pop("scores", (-2.0, -1.0)), changes.pop("base_scores", (-1.0, -1.2))
     return decided(scores, base, **values | changes)
 
 
 def spatial(operator, layer, **gates):
-    held = {"changes": (True, True), "log_margin_ratio": (2.0, 1.0), "entropy": (0.9, 0.7)}
+    bounds = {"changes": (True, True), "log_margin_ratio": (2.0, 1.0), "entropy": (0.9, 0.7)}
     shown = {
         name: Gate(value, bound, None if value is None else value is True or value > bound)
-        for name, (value, bound) in (held | gates).items()
+        for name, (value, bound) in (bounds | gates).items()
     }
     values = dict(candidates=("a", "b", "c"), regime="candidate-space", operator=operator)
     values |= dict(scores=(-2.0, -1.0, -3.0), base_scores=(-1.0, -1.2, -4.0), d_eff=1.25)
@@ -41,7 +41,7 @@ def spatial(operator, layer, **gates):
 
 
 def unsure(best):
-    """Two candidates where the model's best score says whether depth 0 answers."""
+    """Return a decision that uses depth 0 if the model's best score is below -1."""
     early = best < -1
     gates = {"invariant": Gate(0.4, 1.0, False), "confidence": Gate(best, -1.0, early)}
     name = "early" if early else "base"
@@ -79,21 +79,21 @@ def test_every_kind_of_answer_is_explained():
         (decision(truncated=12), "cut by 12 tokens"),
         (decision(candidates=("y" * 200, "it is blue")), "yy…”"),
     ):
-        said = explain(answer)
-        assert all(word in said for word in words), said
+        text = explain(answer)
+        assert all(word in text for word in words), text
         assert gist(answer).endswith(".")
     assert "(d_eff = 1.25 > 1.0015)" in explain(spatial("base", 2), Theta(tau_dim=1.0015))
-    assert "evidence" not in explain(unsure(-1.2)), "nothing there has read the question"
+    assert "evidence" not in explain(unsure(-1.2)), "depth 0 has not read the question"
 
 
-def test_a_record_reads_the_same():
-    own = decision()
-    row = own.to_dict(full=True) | {"candidates": list(own.candidates), "prompt": "?"}
+def test_a_record_has_the_same_explanation():
+    whole = decision()
+    row = whole.to_dict(full=True) | {"candidates": list(whole.candidates), "prompt": "?"}
     row |= {"gates": json.dumps(row["gates"]), "decisive_layer": float("nan")}
-    assert explain(Record.read(row | {"trajectory": own.trajectory}).decision) == explain(own)
+    assert explain(Record.read(row | {"trajectory": whole.trajectory}).decision) == explain(whole)
 
 
-def test_text_is_cut_after_a_word_unless_the_last_one_is_long():
+def test_shorten_cuts_after_a_word_unless_it_is_long():
     assert shorten("the quick brown fox", 16) == "the quick brown…"
     assert shorten("a " + "y" * 30, 16) == "a " + "y" * 13 + "…"
     assert shorten("the quick", 9) == "the quick"

@@ -1,4 +1,4 @@
-"""Metrics against their definitions written naively, and what must not move them."""
+"""Metrics against naive definitions, and their edge cases."""
 
 import math
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lastword.errors import InputError
 from lastword.records.metrics import mc1, mc2, mc3, pair_accuracy, reliability
 
-# Sixteenths: ties are frequent, sums are exact.
+# Multiples of 1/16: ties are frequent, sums are exact.
 SCORE = st.integers(-800, 0).map(lambda k: k / 16)
 ITEM = st.lists(st.tuples(SCORE, st.booleans()), min_size=2, max_size=12).filter(
     lambda item: len({truth for _, truth in item}) == 2
@@ -30,22 +30,22 @@ def test_metrics_equal_their_definitions(item):
     assert mc3(scores, truth) == sum(above) / len(above)
 
 
-def test_mc2_survives_scores_whose_exponentials_are_zero():
+def test_mc2_does_not_underflow():
     assert math.exp(-2000) == 0
     assert mc2([-2000.0, -2001.0], [True, False]) == pytest.approx(1 / (1 + math.exp(-1)))
     assert mc2([-np.inf, -3.0], [True, False]) == 0
 
 
-def test_a_pair_counts_only_where_both_of_it_are_right():
+def test_a_pair_counts_only_if_both_items_are_right():
     ids = ["pair/1/a", "pair/2/a", "pair/1/b", "pair/2/b", "pair/3/a", "plain/1", "pair/4/b"]
     assert pair_accuracy(ids, [1, 1, 1, 0, 1, 0, 1]) == 0.5
-    assert pair_accuracy(ids[:3:2], [1.0, 0.5]) == 0  # a tie is not right
+    assert pair_accuracy(ids[:3:2], [1.0, 0.5]) == 0  # a tie is not a right answer
     assert math.isnan(pair_accuracy(ids[4:], [1, 1, 1]))
 
 
 @pytest.mark.parametrize("truth", [[True, True], [False, False]])
 @pytest.mark.parametrize("metric", [mc1, mc2, mc3])
-def test_an_item_without_truth_or_without_falsehood_is_undefined(metric, truth):
+def test_metrics_without_true_or_false_candidates_are_undefined(metric, truth):
     assert math.isnan(metric([-1.0, -2.0], truth))
 
 
@@ -55,7 +55,7 @@ def test_bad_scores_are_refused(scores):
         mc1(scores, [True, False])
 
 
-# Edges of bins are where a bin's two ends differ.
+# Edges of bins, where inclusive and exclusive bounds differ.
 CONFIDENCE = st.floats(0, 1) | st.sampled_from(np.linspace(0, 1, 16).tolist())
 
 
@@ -77,6 +77,6 @@ def test_empty_bins_and_no_items_are_undefined():
     assert math.isnan(reliability([], []).ece)
 
 
-def test_confidences_outside_a_probability_are_refused():
+def test_confidences_above_one_are_refused():
     with pytest.raises(InputError):
         reliability([1.5], [1])

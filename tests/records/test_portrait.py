@@ -1,4 +1,4 @@
-"""A decision for the eye: its roles, what tables show of it, and hostile text in each."""
+"""Views of a decision: roles of candidates, deciding depths, and escaped text."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from lastword.records.portrait import portrait
 HOSTILE = "<script>alert(1)</script>"
 
 
-def test_truth_is_green_the_false_winner_red_and_the_rest_grey():
+def test_roles_of_candidates():
     record = replace(spatial("base", 2), base_index=2)
 
     def roles(**changes):
@@ -30,17 +30,17 @@ def test_truth_is_green_the_false_winner_red_and_the_rest_grey():
     ("operator", "chosen", "name"),
     [("decisive", (5,), "ℓ* = 5"), ("early", (0,), "depth 0"), ("mix", (4, 7, 11, 12), "")],
 )
-def test_the_chosen_depths_are_those_whose_scores_decide(operator, chosen, name):
-    read = {"trajectory": np.zeros((3, 13)), "operator": operator}
-    seen = portrait(replace(spatial("decisive", 5), **read), Theta())
-    assert (seen.deciding_depths, seen.deciding_name) == (chosen, name)
-    assert (seen.window, seen.depth, seen.sharpest) == ((6, 10), 12, 5)
-    unread = read | {"operator": "base", "decisive_layer": None}
-    stands = portrait(replace(spatial("base", 2), **unread))
-    assert (stands.deciding_depths, stands.window, stands.sharpest) == ((), None, None)
+def test_the_deciding_depths_of_each_operator(operator, chosen, name):
+    fields = {"trajectory": np.zeros((3, 13)), "operator": operator}
+    view = portrait(replace(spatial("decisive", 5), **fields), Theta())
+    assert (view.deciding_depths, view.deciding_name) == (chosen, name)
+    assert (view.window, view.depth, view.sharpest) == ((6, 10), 12, 5)
+    unread = fields | {"operator": "base", "decisive_layer": None}
+    base = portrait(replace(spatial("base", 2), **unread))
+    assert (base.deciding_depths, base.window, base.sharpest) == ((), None, None)
 
 
-def test_a_notebook_shows_answers_numbers_and_reasons():
+def test_the_notebook_view_has_answers_probabilities_and_the_explanation():
     shown = decision()._repr_html_()
     assert "<s>it is red</s>" in shown and "<strong>it is blue</strong>" in shown
     assert f"{decision().probabilities[1]:.3f}" in shown

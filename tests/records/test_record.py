@@ -1,4 +1,4 @@
-"""Forms of an answered item: JSON, rows of Parquet, words."""
+"""Forms of an answered item: JSON, rows of Parquet, explanations."""
 
 import json
 from dataclasses import fields, replace
@@ -40,7 +40,7 @@ def test_a_row_has_every_column():
     assert sorted(row) == sorted(COLUMNS.names)
 
 
-def test_json_has_the_keys_that_it_had():
+def test_json_has_the_documented_keys():
     plain = (
         "schema index answer base_index base_answer corrected tied regime method operator d_eff"
         " invariant scores probabilities base_scores gates decisive_layer lambda truncated withheld"
@@ -52,15 +52,15 @@ def test_json_has_the_keys_that_it_had():
     blind = {"blind_trajectory": whole.trajectory, "blind_t_scores": whole.t_scores, "id": "one"}
     keys = ["id", *plain, "trajectory", "t_scores", "blind_trajectory", "blind_t_scores"]
     assert list(Decision(**VALUES | blind).to_dict(full=True)) == keys
-    said = whole.withhold("rule").to_dict(full=True)
-    answer = DecisionAnswer.model_validate(said).model_dump_json(exclude_unset=True)
-    assert json.loads(answer) == json.loads(json.dumps(said))
+    written = whole.withhold("rule").to_dict(full=True)
+    answer = DecisionAnswer.model_validate(written).model_dump_json(exclude_unset=True)
+    assert json.loads(answer) == json.loads(json.dumps(written))
 
 
-def test_a_page_says_which_answers_the_readings_choose():
+def test_the_page_lists_the_answer_of_each_reading():
     flat, sure = [-3.0, -3.0, -3.0], [-2.0, -2.25, -4.0]
     S = np.array([[-3.0, -3.0, -2.0], flat, flat, flat, sure]).T
-    # Not sharper: b, so A. Sharper with no shift of A: 2 b - t, so B. Pulling away from A: so A.
+    # Not sharper: b, so A. Sharper with no shift of A: 2 b - t, so B. Shift against A: so A.
     readings = {"floor-anchor": np.array([-2.0, -2.1, -4.0]), "clip-anchor": S[:, 4] - [0, 9, 9]}
     readings["final-anchor"] = np.array([-9.0, -1.0, -4.0])
     scalar = {"regime": "scalar", "operator": "base", "decisive_layer": None, "gates": {}}
@@ -70,28 +70,35 @@ def test_a_page_says_which_answers_the_readings_choose():
     theta = Theta(tau_dim=9.0)
     assert "disagree" not in item(record, theta)["words"]
     words = item(replace(record, readings_disagree=True), theta)["words"]
-    said = "disagree here: A by floor-anchor, final-anchor; B by clip-anchor."
-    assert words.endswith(said), words
-    # t of one reading alone: the branch is what is left to disagree about.
+    ending = "disagree here: A by floor-anchor, final-anchor; B by clip-anchor."
+    assert words.endswith(ending), words
+    # With t of one reading, only the branch can differ.
     alone = replace(answer, t_readings={"final-anchor": readings["final-anchor"]})
     words = item(replace(record, answer=alone, readings_disagree=True), theta)["words"]
     assert "both sides of tau_I" in words and "C by early" in words
 
 
-def test_other_scores_decide_without_the_reasons_of_the_rule():
+def test_answers_by_other_scores_have_no_gates():
     whole = Decision(**VALUES)
-    peer, base, kept = whole.by("dola"), whole.as_base(), whole.withhold("rule")
+    peer, base, unchanged = whole.by("dola"), whole.as_base(), whole.withhold("rule")
     assert (peer.index, peer.operator, peer.method) == (2, "dola", "dola")
-    assert (base.index, base.operator, base.method, kept.method) == (0, "base", "base", "trace")
+    assert (base.index, base.operator, base.method, unchanged.method) == (
+        0,
+        "base",
+        "base",
+        "trace",
+    )
     for answer in (peer, base):
         assert np.isnan(answer.d_eff) and not answer.gates and answer.decisive_layer is None
-    assert kept.d_eff == 1.25 and kept.gates == whole.gates and kept.decisive_layer == 2
-    wanted = kept.withheld
-    assert isinstance(wanted, Withheld) and (wanted.index, wanted.answer) == (1, "b")
-    assert base.withheld is None and kept.as_base().withheld is None
+    assert (
+        unchanged.d_eff == 1.25 and unchanged.gates == whole.gates and unchanged.decisive_layer == 2
+    )
+    override = unchanged.withheld
+    assert isinstance(override, Withheld) and (override.index, override.answer) == (1, "b")
+    assert base.withheld is None and unchanged.as_base().withheld is None
 
 
-def test_what_is_written_is_read_again():
+def test_a_written_record_is_read_back():
     answer = Decision(**VALUES).withhold("rule")
     row = Record(prompt="?", candidates=answer.candidates, answer=answer).to_row()
     row |= {"truthful": [False, True, False], "mc1": 0.5}
@@ -100,12 +107,12 @@ def test_what_is_written_is_read_again():
     again = Record.read({str(name): value for name, value in frame.items()})
     assert (again.model, again.mc1, again.mc1_base, again.error) == ("org/m", 0.5, None, None)
     for field in fields(Answer):
-        if field.name != "truthful":  # the row's, which says more than the answer's here
-            read, written = (getattr(own, field.name) for own in (again.decision, answer))
+        if field.name != "truthful":  # the row has it, the answer not
+            read, written = (getattr(record, field.name) for record in (again.decision, answer))
             assert str(read) == str(written), field.name
 
 
-def test_a_failed_item_has_no_answer_and_every_other_one_has():
+def test_exactly_the_failed_items_have_no_answer():
     rows = synthetic_cell("org/m", "truthfulqa", 12, failed=2).to_dict("records")
     records = [Record.read({str(name): value for name, value in row.items()}) for row in rows]
     assert [record.answer is None for record in records] == [r.error is not None for r in records]

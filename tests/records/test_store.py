@@ -1,4 +1,4 @@
-"""The store: records that outlive a kill, a full disk and a torn file, and are never mixed up."""
+"""The store of records: interrupted runs, full disks, damaged files and other runs."""
 
 import errno
 import json
@@ -49,11 +49,11 @@ def parts(cell: Path) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An uninterrupted run of 20 items in 7 groups."""
+    """Return the cell of an uninterrupted run of 20 items in 7 groups."""
     return run(tmp_path_factory.mktemp("whole"))
 
 
-def test_a_cell_is_a_run_file_and_a_part_a_group(whole):
+def test_a_cell_has_a_run_file_and_one_part_per_group(whole):
     assert whole.parts[-2:] == ("double--words", "jsonl-made")
     assert [p.name for p in parts(whole)] == [f"part-0000{g}.parquet" for g in range(7)]
     info = json.loads((whole / "run.json").read_text())
@@ -69,7 +69,7 @@ def test_a_cell_is_a_run_file_and_a_part_a_group(whole):
     assert column.compression == "ZSTD"
 
 
-def test_records_come_in_the_benchmarks_order_with_arrays(whole):
+def test_records_are_in_the_benchmarks_order_and_contain_arrays(whole):
     records = lastword.load_records(whole)
     assert list(records["id"]) == [f"q{i}" for i in range(20)]
     assert set(records["model"]) == {"double/words"} and set(records["benchmark"]) == {"jsonl:made"}
@@ -85,7 +85,7 @@ def test_records_come_in_the_benchmarks_order_with_arrays(whole):
     assert (records["seconds"] > 0).all()
 
 
-def test_records_of_several_cells_stand_together(tmp_path, whole):
+def test_cells_load_together_unless_two_are_the_same(tmp_path, whole):
     shutil.copytree(whole, tmp_path / "a" / "b")
     other = run(tmp_path / "other", 8, model="second")
     records = lastword.load_records(tmp_path)
@@ -98,17 +98,17 @@ def test_records_of_several_cells_stand_together(tmp_path, whole):
         lastword.load_records(tmp_path)
 
 
-def test_runs_of_one_cell_are_told_apart_by_their_folder(tmp_path):
-    own = run(tmp_path / "own", 8, model="second")
+def test_runs_of_one_cell_are_distinguished_by_folder(tmp_path):
+    plain = run(tmp_path / "plain", 8, model="second")
     run(tmp_path / "chat", 5, model="second")
     records = lastword.load_records(tmp_path)
-    assert records.groupby("run").size().to_dict() == {"chat": 5, "own": 8}
-    assert set(lastword.load_records(own)["run"]) == {""}
+    assert records.groupby("run").size().to_dict() == {"chat": 5, "plain": 8}
+    assert set(lastword.load_records(plain)["run"]) == {""}
     with pytest.raises(RecordError, match="are both second on jsonl:made; load one of them"):
         read_cells(tmp_path)
 
 
-def test_records_of_an_older_and_a_newer_version_can_be_read(tmp_path, whole):
+def test_records_of_older_and_newer_versions_are_read(tmp_path, whole):
     cell = tmp_path / "cell"
     shutil.copytree(whole, cell)
 
@@ -119,14 +119,14 @@ def test_records_of_an_older_and_a_newer_version_can_be_read(tmp_path, whole):
         pq.write_table(table.set_column(place, name, column), path)
 
     first, second, third = parts(cell)[:3]
-    gone = ["mc3", "boundary_moved", "blind_trajectory", "blind_t_scores"]
-    pq.write_table(pq.read_table(first).drop_columns(gone), first)
+    missing = ["mc3", "boundary_moved", "blind_trajectory", "blind_t_scores"]
+    pq.write_table(pq.read_table(first).drop_columns(missing), first)
     later = pq.read_table(second)
     pq.write_table(later.append_column("later", pa.nulls(later.num_rows)), second)
     records, before = lastword.load_records(cell), lastword.load_records(whole)
     assert list(records.columns) == list(before.columns)
     old = records["group"] == 0
-    assert records.loc[old, gone].isna().all(axis=None)
+    assert records.loc[old, missing].isna().all(axis=None)
     pd.testing.assert_series_equal(records.loc[~old, "mc3"], before.loc[~old, "mc3"])
     rewrite(third, "mc1", "x", pa.string())
     with pytest.raises(RecordError, match="column mc1 is string, expected double"):
@@ -134,7 +134,7 @@ def test_records_of_an_older_and_a_newer_version_can_be_read(tmp_path, whole):
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", '{"schema": 99}'])
-def test_what_is_no_run_is_refused(tmp_path, text):
+def test_folders_without_a_valid_run_file_are_refused(tmp_path, text):
     if text is not None:
         (tmp_path / "run.json").write_text(text)
     with pytest.raises(RecordError, match="no records in|cannot read|schema"):
@@ -142,7 +142,7 @@ def test_what_is_no_run_is_refused(tmp_path, text):
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "flip", "text", "rows"])
-def test_a_torn_part_is_set_aside_and_done_again(tmp_path, whole, damage):
+def test_a_damaged_part_is_set_aside_and_computed_again(tmp_path, whole, damage):
     cell = run(tmp_path)
     victim, other = parts(cell)[2], parts(cell)[3]
     content = victim.read_bytes()
@@ -166,7 +166,7 @@ def test_a_torn_part_is_set_aside_and_done_again(tmp_path, whole, damage):
     assert_same(cell, whole)
 
 
-def test_whatever_is_torn_of_a_part_it_is_a_record_error(tmp_path, whole):
+def test_every_damage_of_a_part_is_a_record_error(tmp_path, whole):
     content, draw, refused = parts(whole)[2].read_bytes(), random.Random(3), 0
     for _ in range(400):
         torn = bytearray(content)
@@ -181,7 +181,7 @@ def test_whatever_is_torn_of_a_part_it_is_a_record_error(tmp_path, whole):
     assert refused > 300
 
 
-def test_a_stray_temporary_file_is_cleared_and_never_read(tmp_path, whole):
+def test_temporary_files_are_deleted_and_not_read(tmp_path, whole):
     cell = run(tmp_path)
     parts(cell)[4].rename(cell / ".part-00004.parquet.tmp")
     run(tmp_path)
@@ -190,7 +190,7 @@ def test_a_stray_temporary_file_is_cleared_and_never_read(tmp_path, whole):
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"invariant": 3.0}, "invariant was 2.0 and is 3.0"),
         ({"dtype": "bfloat16"}, 'dtype was "float64" and is "bfloat16"'),
@@ -199,20 +199,20 @@ def test_a_stray_temporary_file_is_cleared_and_never_read(tmp_path, whole):
         ({"count": 19}, "dataset.fingerprint was .* items was 20 and is 19"),
     ],
 )
-def test_another_run_in_the_same_place_is_refused(tmp_path, changed, said):
+def test_another_run_in_the_same_folder_is_refused(tmp_path, changed, message):
     cell = run(tmp_path)
     before = {p: p.read_bytes() for p in cell.iterdir() if p.is_file()}
-    with pytest.raises(RecordError, match=f"has another run: .*{said}.*--out"):
+    with pytest.raises(RecordError, match=f"has another run: .*{message}.*--out"):
         run(tmp_path, **changed)
     assert {p: p.read_bytes() for p in cell.iterdir() if p.is_file()} == before
 
 
-def test_circumstances_do_not_make_another_run(tmp_path):
+def test_device_check_and_rounding_do_not_make_another_run(tmp_path):
     run(tmp_path)
     run(tmp_path, device="cuda:3", check={"road": "plain"}, invariant=2.0 + 1e-13)
 
 
-def test_the_first_plan_stands(tmp_path, whole):
+def test_a_resumed_run_uses_the_first_plan(tmp_path, whole):
     double, work = job(tmp_path)
     with Run(work.cell(tmp_path), work.info) as first:
         window = runner.encode(double, work, range(20))
@@ -225,34 +225,34 @@ def test_the_first_plan_stands(tmp_path, whole):
     assert_same(work.cell(tmp_path), whole)
 
 
-class Tired(Exception):
-    """A start that was ended."""
+class StoppedError(Exception):
+    """A simulated interruption."""
 
 
 def interrupted(folder: Path, after: int, shard: Shard | None = None) -> Any:
-    """A start that is ended once so many parts are kept."""
+    """Start a run and stop it after so many parts."""
     double, work = job(folder)
-    kept: list[int] = []
+    parts_done: list[int] = []
 
     def advance(items: int) -> None:
-        kept.append(items)
-        if len(kept) > after:  # the first call tells of an earlier start
-            raise Tired
+        parts_done.append(items)
+        if len(parts_done) > after:  # the first call reports an earlier start
+            raise StoppedError
 
-    with pytest.raises(Tired):
+    with pytest.raises(StoppedError):
         runner.execute(double, work, folder, shard, advance=advance)
     return double
 
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every item takes longer than a part may."""
+    """Make every item take longer than the limit of a part."""
     monkeypatch.setattr(pace, "FIRST_TOKENS", 1)
     monkeypatch.setattr(pace, "PART_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("slow")
-def test_a_group_that_takes_long_is_kept_item_by_item(tmp_path, whole):
+def test_a_slow_group_is_saved_item_by_item(tmp_path, whole):
     double = interrupted(tmp_path, after=4)
     assert list(map(len, double.groups)) == [1] * 4
     (cell,) = find_cells(tmp_path)
@@ -292,7 +292,7 @@ def test_pieces_in_a_cell_and_its_shards_are_read_once(tmp_path):
 
 @pytest.fixture
 def windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Items are planned six at a time."""
+    """Plan six items at a time."""
     monkeypatch.setattr(runner, "WINDOW", 6)
 
 
@@ -312,8 +312,8 @@ def test_the_plan_grows_with_the_run(tmp_path, whole):
 
 
 @pytest.mark.usefixtures("windows")
-def test_shards_share_a_plan_that_grows(tmp_path):
-    interrupted(tmp_path, after=1, shard=Shard(0, 2))  # of the plan's first window
+def test_shards_share_a_growing_plan(tmp_path):
+    interrupted(tmp_path, after=1, shard=Shard(0, 2))  # within the plan's first window
     (cell,) = find_cells(tmp_path)
     for shard in (Shard(1, 2), Shard(0, 2)):
         run(tmp_path, shard=shard)
@@ -323,7 +323,7 @@ def test_shards_share_a_plan_that_grows(tmp_path):
 
 
 @pytest.mark.usefixtures("windows")
-def test_merge_takes_the_longest_plan(tmp_path):
+def test_merge_uses_the_longest_plan(tmp_path):
     interrupted(tmp_path / "a", after=1, shard=Shard(0, 2))
     run(tmp_path / "b", shard=Shard(1, 2))
     (merged,) = merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
@@ -335,7 +335,7 @@ def test_merge_takes_the_longest_plan(tmp_path):
     assert_same(tmp_path / "all", tmp_path / "whole")
 
 
-def test_two_writers_refuse_each_other_and_shards_do_not(tmp_path):
+def test_a_second_writer_is_refused_but_other_shards_are_not(tmp_path):
     double, work = job(tmp_path)
     cell = work.cell(tmp_path)
     with Run(cell, work.info), Run(cell, work.info, Shard(0, 2)), Run(cell, work.info, Shard(1, 2)):
@@ -346,7 +346,7 @@ def test_two_writers_refuse_each_other_and_shards_do_not(tmp_path):
     runner.execute(double, work, tmp_path)
 
 
-def test_the_lock_holds_between_processes_and_dies_with_one(forks, tmp_path):
+def test_the_lock_holds_between_processes_and_ends_with_its_process(forks, tmp_path):
     with started(forks, tmp_path, items=40, pause=0.2) as child:
         assert child.stdout.readline() == "group\n"  # it has the lock
         double, work = job(tmp_path, 40)
@@ -357,7 +357,7 @@ def test_the_lock_holds_between_processes_and_dies_with_one(forks, tmp_path):
     assert runner.execute(double, work, tmp_path).items == 40
 
 
-def test_shards_part_the_plan_and_merge_to_the_whole(tmp_path, whole):
+def test_shards_split_the_plan_and_merge_to_the_whole(tmp_path, whole):
     cells = {run(tmp_path, shard=Shard(i, 3)) for i in range(3)}
     (cell,) = cells
     assert sorted(p.name for p in cell.iterdir() if p.is_dir()) == [
@@ -368,13 +368,13 @@ def test_shards_part_the_plan_and_merge_to_the_whole(tmp_path, whole):
     (merged,) = merge([tmp_path])
     assert (merged.folder, merged.items, merged.missing) == (cell, 20, 0)
     assert len(parts(cell)) == 7
-    assert_same(cell, whole)  # each record once, though the shards are still there
+    assert_same(cell, whole)  # no duplicates, though the shards are still there
     for shard in cell.glob("shard-*"):
         shutil.rmtree(shard)
     assert_same(cell, whole)
 
 
-def test_merging_from_several_places_says_what_is_missing(tmp_path, whole):
+def test_merging_folders_reports_missing_items(tmp_path, whole):
     for place, index in (("a", 0), ("b", 2)):
         run(tmp_path / place, shard=Shard(index, 3))
     sources = [tmp_path / "a", tmp_path / "b"]
@@ -387,7 +387,7 @@ def test_merging_from_several_places_says_what_is_missing(tmp_path, whole):
     assert_same(tmp_path / "all", whole)
 
 
-def test_merge_leaves_out_a_torn_part(tmp_path):
+def test_merge_omits_a_damaged_part(tmp_path):
     cell = run(tmp_path / "a")
     parts(cell)[5].write_bytes(b"torn")
     (merged,) = merge([tmp_path / "a"], tmp_path / "all")
@@ -407,14 +407,14 @@ def test_merge_refuses_different_runs_and_writes_nothing(tmp_path):
         merge([tmp_path / "all"])
 
 
-def test_merge_waits_for_no_one(tmp_path):
+def test_merge_refuses_a_cell_that_is_being_written(tmp_path):
     cell = run(tmp_path, shard=Shard(0, 2))
     _, work = job(tmp_path)
     with Run(cell, work.info, Shard(0, 2)), pytest.raises(RunLockedError, match="shard-0-of-2"):
         merge([tmp_path])
 
 
-def test_merge_reads_from_where_it_cannot_write(tmp_path, whole, monkeypatch):
+def test_merge_reads_from_a_read_only_folder(tmp_path, whole, monkeypatch):
     cell = run(tmp_path / "archive")
     (cell / ".lock").unlink()
     real = os.access
@@ -450,7 +450,7 @@ def no_space(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.parametrize("step", ["write", "fsync", "replace"])
-def test_a_disk_that_fills_is_one_line_and_leaves_whole_records(tmp_path, whole, monkeypatch, step):
+def test_a_full_disk_is_an_error_and_leaves_complete_records(tmp_path, whole, monkeypatch, step):
     double, work = job(tmp_path)
     real: Any = {"fsync": os.fsync, "replace": os.replace, "write": open}[step]
     calls: list[Any] = []
@@ -475,7 +475,7 @@ def test_a_disk_that_fills_is_one_line_and_leaves_whole_records(tmp_path, whole,
     assert_same(cell, whole)
 
 
-def test_a_torn_part_is_set_aside_on_a_full_disk_too(tmp_path, monkeypatch):
+def test_a_damaged_part_is_set_aside_on_a_full_disk(tmp_path, monkeypatch):
     victim = parts(run(tmp_path))[2]
     victim.write_bytes(torn := victim.read_bytes()[:-9])
     monkeypatch.setattr(writing, "open", no_space, raising=False)
@@ -485,7 +485,7 @@ def test_a_torn_part_is_set_aside_on_a_full_disk_too(tmp_path, monkeypatch):
     assert not victim.exists()
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+def test_a_folder_that_cannot_be_created_is_named(tmp_path):
     double, work = job(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordError, match="cannot write .*file"):
@@ -493,13 +493,13 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 
 
 @pytest.mark.slow
-def test_killed_at_ten_random_moments_the_records_are_whole(forks, tmp_path):
+def test_records_are_complete_after_ten_kills(forks, tmp_path):
     rng, items = random.Random(7), 330
     progress = []
     for _ in range(10):
         with started(forks, tmp_path / "killed", items, pause=0.002) as child:
             for _ in range(rng.randrange(7)):
-                child.stdout.readline()  # one a group
+                child.stdout.readline()  # one per group
             time.sleep(rng.uniform(0, 0.01))
             child.kill()
             assert child.wait() == -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""Geometry: Proposition 1 as properties, ties, and the reference beside it."""
+"""Geometry: Proposition 1 as properties, ties, and agreement with the reference."""
 
 import math
 
@@ -38,7 +38,7 @@ def trajectories(values=scores, least: int = 1, most: int = 7):
     return shape.flatmap(lambda s: arrays(np.float64, s, elements=values))
 
 
-def test_a_wrong_shape_or_type_is_found_wherever_tests_run():
+def test_wrong_shapes_and_types_are_rejected():
     for wrong in (np.zeros((2, 2)), np.zeros(2, dtype=int), [0.0, 1.0]):
         with pytest.raises(TypeCheckError):
             margin(wrong)
@@ -66,19 +66,19 @@ def test_dimension_lies_between_one_and_the_rank(window):
 
 
 def test_the_dimension_of_two_candidates_is_set_and_not_rounded():
-    # Worked out, a third of these would miss 1 by their last bits, half of them from above.
+    # By the formula, rounding would move a third of these off 1, half of them above it.
     windows = np.random.default_rng(0).normal(-4, 3, (200, 2, 5))
     assert (effective_dimensions(windows) == 1).all()
 
 
-def test_a_trajectory_at_its_end_has_the_last_depth_alone():
+def test_at_end_has_only_the_last_depth():
     S = Trajectory.at_end(np.array([-1.0, -2.0]), 4)
     assert (S.depth, S.has([4]), S.has([3])) == (4, True, False)
     assert S.base.tolist() == [-1.0, -2.0]
 
 
 @pytest.mark.parametrize("window", [np.full((4, 3), -2.5), np.tile([-1.0, -7.0], (5, 1))])
-def test_a_window_that_does_not_move_has_dimension_one(window):
+def test_a_constant_window_has_dimension_one(window):
     assert effective_dimension(window) == 1.0
 
 
@@ -107,7 +107,7 @@ def test_agrees_with_the_reference(trajectory):
         assert effective_dimension(trajectory) == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_tie_at_the_top_has_no_margin_and_names_everyone():
+def test_a_tie_at_the_top_has_margin_zero_and_lists_all_tied_candidates():
     tied = np.array([-1.0, -3.0, -1.0, -2.0])
     assert margin(tied) == 0.0
     assert list(tied_first(tied)) == [0, 2]
@@ -138,7 +138,7 @@ def test_a_window_of_ties_fails_the_margin_gate_with_minus_infinity():
     assert log_margin_ratio(window, np.array([-1.0, -2.0, -3.0]), 1e-12) == -math.inf
 
 
-def test_a_last_depth_of_ties_is_held_by_the_floor():
+def test_the_margin_of_a_tied_last_depth_is_replaced_by_the_floor():
     window = np.array([[-1.0], [-2.0], [-9.0]])
     ratio = log_margin_ratio(window, np.full(3, -1.0), 1e-12)
     assert ratio == pytest.approx(math.log(1e12))
@@ -158,12 +158,12 @@ def test_depths_agree_with_the_reference(L):
     assert list(theta.feature_depths(L)) == reference.depths_of(theta.scorer.features, L)
 
 
-def test_a_fraction_meant_as_a_whole_depth_is_that_depth():
+def test_rounded_fractions_of_a_whole_depth_give_that_depth():
     assert Theta().anchor_depths(26) == (7, 15, 22, 26)  # 0.2692 * 26 = 6.9992
     assert Theta().feature_depths(26) == (13, 18, 22, 26)
 
 
 @pytest.mark.parametrize("L", [1, 2])
-def test_a_window_that_is_empty_is_refused(L):
+def test_an_empty_window_is_refused(L):
     with pytest.raises(UnsupportedModelError, match=rf"{L} blocks.*at least 3"):
         Theta().window(L)

@@ -1,4 +1,4 @@
-"""Operators without a model: each gate, score and need, against the slow reference and by hand."""
+"""Operators without a model: gates, scores and needed depths, against the slow reference."""
 
 from dataclasses import replace
 
@@ -18,8 +18,8 @@ THETAS = [FROZEN, replace(FROZEN, eta=0.5), replace(FROZEN, eta=0.0), replace(FR
 
 @pytest.mark.parametrize("theta", THETAS, ids=["frozen", "half", "none", "scalar"])
 @pytest.mark.parametrize("invariant", [1.0, 1.1])
-def test_a_verdict_is_the_references(theta, invariant):
-    seen = set()
+def test_rulings_agree_with_the_reference(theta, invariant):
+    outcomes = set()
     for seed in range(120):
         draw = np.random.default_rng(seed)
         n = 1 + seed % 5
@@ -29,74 +29,78 @@ def test_a_verdict_is_the_references(theta, invariant):
             S, t = np.round(2 * S) / 2, np.round(2 * t) / 2
         expected = reference.decide(S, t, theta, invariant)
         trajectory = Trajectory(S, t)
-        verdict = next_step(trajectory, invariant, theta)
-        assert isinstance(verdict, Ruling) and verdict.regime == expected.regime
-        own = verdict.correction
-        assert (own.operator, own.mixing) == (expected.operator, expected.mixing)
-        np.testing.assert_allclose(own.scores, expected.scores, atol=1e-12)
-        told = verdict.answer(Answer, tuple("abcde"[:n]), trajectory, invariant, truncated=3)
-        assert (told.index, told.base_index) == (expected.index, expected.base_index)
-        assert (told.tied, told.mixing, told.truncated) == (expected.tied, expected.mixing, 3)
-        assert (told.decisive_layer, told.invariant) == (own.decisive_layer, invariant)
-        assert told.d_eff == pytest.approx(expected.d_eff)
-        gates = {name: gate for name, gate in own.gates.items() if name != "invariant"}
+        ruling = next_step(trajectory, invariant, theta)
+        assert isinstance(ruling, Ruling) and ruling.regime == expected.regime
+        correction = ruling.correction
+        assert (correction.operator, correction.mixing) == (expected.operator, expected.mixing)
+        np.testing.assert_allclose(correction.scores, expected.scores, atol=1e-12)
+        answer = ruling.answer(Answer, tuple("abcde"[:n]), trajectory, invariant, truncated=3)
+        assert (answer.index, answer.base_index) == (expected.index, expected.base_index)
+        assert (answer.tied, answer.mixing, answer.truncated) == (expected.tied, expected.mixing, 3)
+        assert (answer.decisive_layer, answer.invariant) == (correction.decisive_layer, invariant)
+        assert answer.d_eff == pytest.approx(expected.d_eff)
+        gates = {name: gate for name, gate in correction.gates.items() if name != "invariant"}
         assert list(gates) == list(expected.gates)
         if any(gate.value is None for gate in gates.values()):
-            continue  # what a failed gate leaves unread
-        assert own.decisive_layer == expected.decisive_layer
+            continue  # a failed gate leaves depths unread
+        assert correction.decisive_layer == expected.decisive_layer
         for name, gate in gates.items():
             value, holds = expected.gates[name]
             assert gate.value == pytest.approx(value, abs=1e-9) and gate.holds is bool(holds)
-            seen.add((name, holds))
+            outcomes.add((name, holds))
     scalar = {"sharper", "shift"} if invariant > 1 else {"confidence"}
     both = scalar | ({"changes", "entropy"} if theta.tau_dim < 9 else set())
-    assert seen >= {(name, holds) for name in both for holds in (True, False)}
+    assert outcomes >= {(name, holds) for name in both for holds in (True, False)}
 
 
 @pytest.mark.parametrize(
     ("t", "eta", "mixing", "scores"),
     [
-        ((-0.5, -2.0), 1.0, 1.0, (-0.5, -2.0)),  # sharper, and backs the base's choice
+        ((-0.5, -2.0), 1.0, 1.0, (-0.5, -2.0)),  # sharper, and supports the base's choice
         ((-0.5, -2.0), 0.5, 0.5, (-0.75, -1.75)),
-        ((-3.0, -1.0), 0.5, -0.5, (0.0, -1.75)),  # sharper, and pulls away
-        ((-1.0, -3.0), 1.0, -1.0, (-1.0, 0.0)),  # a shift of 0 does not back it
+        ((-3.0, -1.0), 0.5, -0.5, (0.0, -1.75)),  # sharper, and opposes it
+        ((-1.0, -3.0), 1.0, -1.0, (-1.0, 0.0)),  # a shift of 0 does not support it
         ((-1.0, -1.25), 1.0, 0.0, None),  # not sharper
-        ((-2.0, -2.5), 1.0, 0.0, None),  # as sharp
+        ((-2.0, -2.5), 1.0, 0.0, None),  # equally sharp
         ((-0.5, -2.0), 0.0, 0.0, None),
     ],
 )
 def test_mixing_by_hand(t, eta, mixing, scores):
     S = np.full((2, DEPTH + 1), np.nan)
     S[:, DEPTH] = base = np.array([-1.0, -1.5])
-    own = OPERATORS["mix"].correct(Trajectory(S, np.array(t)), replace(FROZEN, eta=eta))
-    assert (own.operator, own.mixing) == ("base" if scores is None else "mix", mixing)
-    np.testing.assert_allclose(own.scores, base if scores is None else scores)
+    correction = OPERATORS["mix"].correct(Trajectory(S, np.array(t)), replace(FROZEN, eta=eta))
+    assert (correction.operator, correction.mixing) == ("base" if scores is None else "mix", mixing)
+    np.testing.assert_allclose(correction.scores, base if scores is None else scores)
     sharper, shift = abs(t[0] - t[1]) - 0.5, t[0] + 1.0
-    assert own.gates["sharper"].to_dict() == {
+    assert correction.gates["sharper"].to_dict() == {
         "value": sharper,
         "threshold": 0.0,
         "holds": sharper > 0,
     }
-    assert own.gates["shift"].to_dict() == {"value": shift, "threshold": 0.0, "holds": shift > 0}
+    assert correction.gates["shift"].to_dict() == {
+        "value": shift,
+        "threshold": 0.0,
+        "holds": shift > 0,
+    }
 
 
 def unread(*depths: int) -> Trajectory:
-    """Two candidates whose base is unsure, of which these depths were not read."""
+    """Return a trajectory of three candidates with an unsure base, without these depths."""
     S = np.tile([[-2.0], [-2.1], [-2.2]], DEPTH + 1)
     S[1, 1:DEPTH] = -1.0
     S[:, list(depths)] = np.nan
     return Trajectory(S)
 
 
-def test_operators_ask_for_what_they_lack_and_no_more():
+def test_operators_need_exactly_the_missing_depths():
     base, early, mix, decisive = (OPERATORS[n] for n in ("base", "early", "mix", "decisive"))
     assert base.needs(unread(DEPTH), FROZEN) == early.needs(unread(DEPTH), FROZEN)
     assert base.needs(unread(DEPTH), FROZEN) == Step(frozenset([DEPTH]))
     assert base.needs(unread(0, 3), FROZEN) is early.needs(unread(3), FROZEN) is None
     assert early.needs(unread(0), FROZEN) == Step(frozenset([0]))
-    assert early.needs(unread(0), replace(FROZEN, gamma=-2.0)) is None  # it takes a lower maximum
-    own = {*FROZEN.anchor_depths(DEPTH), *FROZEN.feature_depths(DEPTH), DEPTH}
-    assert mix.needs(unread(), FROZEN) == Step(frozenset(own), t=True)
+    assert early.needs(unread(0), replace(FROZEN, gamma=-2.0)) is None  # max b is not below gamma
+    depths = {*FROZEN.anchor_depths(DEPTH), *FROZEN.feature_depths(DEPTH), DEPTH}
+    assert mix.needs(unread(), FROZEN) == Step(frozenset(depths), t=True)
     assert mix.needs(Trajectory(unread().scores, np.zeros(3)), FROZEN) is None
     window = FROZEN.window(DEPTH)
     assert decisive.needs(unread(window[0], DEPTH), FROZEN) == Step(frozenset([window[0], DEPTH]))

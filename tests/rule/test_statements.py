@@ -1,4 +1,4 @@
-"""The paper's statements in numbers, against float64 arithmetic that shares nothing with ours."""
+"""The paper's statements in numbers, against independent float64 arithmetic."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from lastword.rule.theta import Theta
 
 PROPERTY = settings(max_examples=100, derandomize=True)
 
-# Steps of an eighth: sums and products of a few are exact.
+# Multiples of 1/8: their sums and products are exact.
 steps = st.integers(-40, 40).map(lambda k: k / 8)
 windows = st.tuples(st.integers(3, 6), st.integers(2, 7)).flatmap(
     lambda shape: arrays(np.float64, shape, elements=st.floats(-20, 0, width=32))
@@ -28,8 +28,8 @@ def centred(columns: np.ndarray) -> np.ndarray:
 
 
 def leaders(scores: np.ndarray) -> list[int]:
-    """Places of the largest value, by comparing every pair."""
-    return [i for i, own in enumerate(scores) if all(own >= other for other in scores)]
+    """Return the positions of the largest value, by comparing every pair."""
+    return [i for i, score in enumerate(scores) if all(score >= other for other in scores)]
 
 
 @PROPERTY
@@ -40,7 +40,7 @@ def test_proposition_2_1_dimension_one_only_if_rank_one(window):
     eigenvalues = singular**2
     expected = eigenvalues.sum() ** 2 / (eigenvalues**2).sum()
     assert effective_dimension(window) == pytest.approx(expected, rel=1e-9)
-    # The two largest alone keep it off 1, by twice their ratio but for what the others take.
+    # The two largest eigenvalues alone keep it above 1.
     assert effective_dimension(window) - 1 > eigenvalues[1] / eigenvalues[0] / len(window)
 
 
@@ -65,19 +65,19 @@ def test_theorem_2_1_i_rank_one_leaves_one_family_of_scalar_mixtures(u, w, pair,
     top = sorted(z)
     assume(top[-1] - top[-2] > 1e-6)
     S = np.stack([b] * 5, axis=1)
-    found = OPERATORS["mix"].correct(Trajectory(S, t), replace(Theta(), eta=abs(lam)))
-    if found.operator == "mix" and found.mixing == lam:
-        assert leaders(z) == [int(found.scores.argmax())]
+    correction = OPERATORS["mix"].correct(Trajectory(S, t), replace(Theta(), eta=abs(lam)))
+    if correction.operator == "mix" and correction.mixing == lam:
+        assert leaders(z) == [int(correction.scores.argmax())]
 
 
-def test_theorem_2_1_i_is_met_by_the_operator():
-    # Else the property above might never compare: eta = 1/4 is alpha = 3, beta = 1.
+def test_theorem_2_1_i_the_operator_reaches_a_mixture():
+    # The property above might never compare. Here eta = 1/4 is alpha = 3, beta = 1.
     b, t = np.array([-1.0, -1.5, -3.0]), np.array([-0.5, -4.0, -2.0])
-    found = OPERATORS["mix"].correct(
+    correction = OPERATORS["mix"].correct(
         Trajectory(np.stack([b] * 5, axis=1), t), replace(Theta(), eta=0.25)
     )
-    assert (found.operator, found.mixing) == ("mix", 0.25)
-    assert 4 * found.scores + 7 == pytest.approx(3 * b + t + 7)
+    assert (correction.operator, correction.mixing) == ("mix", 0.25)
+    assert 4 * correction.scores + 7 == pytest.approx(3 * b + t + 7)
 
 
 B, T, Q = np.array([3.0, 2.0, 1.0]), np.array([2.0, 3.0, 1.0]), np.array([1.0, 1.0, 5.0])
@@ -87,14 +87,14 @@ def test_theorem_2_1_ii_no_scalar_mixture_reaches_what_the_candidate_space_does(
     columns = centred(np.stack([B, Q], axis=1))
     assert columns == pytest.approx(np.array([[1, -4 / 3], [0, -4 / 3], [-1, 8 / 3]]))
     assert np.linalg.matrix_rank(columns) == 2
-    # Candidate 3 leads (1 - lambda) b + lambda t only above this and below that.
+    # Candidate 3 leads (1 - lambda) b + lambda t only for lambda > above and lambda < below.
     above = (B[0] - B[2]) / ((B[0] - B[2]) - (T[0] - T[2]))
     below = (B[1] - B[2]) / ((B[1] - B[2]) - (T[1] - T[2]))
     assert (above, below) == (2, -1)
     flat = np.zeros(3)
     S = np.stack([flat, flat, Q, B, B, B], axis=1) - 10  # L = 5, window 2..3
     for eta in np.linspace(0, 40, 401):
-        for t in (T - 10, 3 * T - 10):  # as it is, and sharper than b
+        for t in (T - 10, 3 * T - 10):  # as sharp as b, and sharper
             theta = Theta(tau_dim=9.0, eta=float(eta))
             mixed = next_step(Trajectory(S, t), 2.0, theta)
             assert isinstance(mixed, Ruling) and mixed.correction.scores.argmax() != 2
@@ -109,9 +109,9 @@ def test_theorem_2_1_ii_no_scalar_mixture_reaches_what_the_candidate_space_does(
 def test_lemma_a_2_affine_shifts_and_positive_rescaling_keep_the_choice(u, eighths, shift):
     a = eighths / 8
     assert tied_first(a * u + shift).tolist() == leaders(u)
-    # q of the decisive operator is S at l* but for a shift: the same leaders.
+    # q of the decisive operator is S at l* plus a shift: the same leaders.
     S = np.stack([np.zeros(5), np.zeros(5), u, np.zeros(5), np.linspace(0, -0.01, 5)], axis=1)
     assume(sorted(u)[-1] - sorted(u)[-2] > 0.5)
-    found = OPERATORS["decisive"].correct(Trajectory(a * S + shift), Theta())
-    if found.operator == "decisive":
-        assert leaders(found.scores) == leaders(u)
+    correction = OPERATORS["decisive"].correct(Trajectory(a * S + shift), Theta())
+    if correction.operator == "decisive":
+        assert leaders(correction.scores) == leaders(u)

@@ -1,4 +1,4 @@
-"""Theta: the paper's numbers, depths that follow, what is refused (method, sections 3 and 8)."""
+"""Theta: the paper's constants, the depths they give, and invalid values (method, 3 and 8)."""
 
 import json
 
@@ -84,7 +84,7 @@ def test_toml_overrides_by_name(tmp_path):
         ("x = " + "[" * 5000, "cannot read Theta"),
     ],
 )
-def test_what_theta_refuses(tmp_path, text, message):
+def test_invalid_values_are_refused(tmp_path, text, message):
     path = tmp_path / "theta.toml"
     path.write_text(text)
     with pytest.raises(ThetaError, match=message) as raised:

@@ -12,12 +12,12 @@ from lastword.text.forest import Forest, build, lay_out, plan
 
 PROPERTY = settings(max_examples=120, derandomize=True)
 
-# Few distinct tokens, so that branches share prefixes, contain one another and repeat.
+# Few distinct tokens, so that branches often share prefixes, contain one another or repeat.
 tokens = st.sampled_from([0, 1, 2, 255, 256, 70_000])
 
 
-# Token ids with a boundary. Branches are made inside the tests: the checks of shapes draw from
-# `random`, which no strategy may.
+# Token ids with a boundary. The tests build the branches: shape checks draw from `random`,
+# which a strategy may not do.
 shapes = st.lists(
     st.lists(tokens, min_size=2, max_size=7).flatmap(
         lambda ids: st.tuples(st.just(tuple(ids)), st.integers(1, len(ids) - 1))
@@ -27,7 +27,7 @@ shapes = st.lists(
 )
 
 
-def grown(shape: list[tuple[tuple[int, ...], int]]) -> list[Branch]:
+def branches_of(shape: list[tuple[tuple[int, ...], int]]) -> list[Branch]:
     return [Branch(ids, boundary) for ids, boundary in shape]
 
 
@@ -35,50 +35,52 @@ def prefixes(branches: list[Branch]) -> set[tuple[int, ...]]:
     return {b.fed[: i + 1] for b in branches for i in range(len(b.fed))}
 
 
-def path(forest: Forest, node: int) -> tuple[int, ...]:
-    """The tokens from the root to a node, by its position and the nodes before it."""
-    spelled, wanted = [], int(forest.positions[node])
+def spell(forest: Forest, node: int) -> tuple[int, ...]:
+    """Return the tokens from the root to a node, from its position and the nodes before it."""
+    reverse, position = [], int(forest.positions[node])
     for earlier in range(node, -1, -1):
-        if forest.positions[earlier] == wanted:
-            spelled.append(int(forest.tokens[earlier]))
-            wanted -= 1
-            if wanted < 0:
+        if forest.positions[earlier] == position:
+            reverse.append(int(forest.tokens[earlier]))
+            position -= 1
+            if position < 0:
                 break
-    return tuple(reversed(spelled))
+    return tuple(reversed(reverse))
 
 
 @PROPERTY
 @given(shapes)
-def test_every_distinct_prefix_is_one_node_with_its_descendants_behind_it(shape):
-    branches = grown(shape)
+def test_every_distinct_prefix_is_one_node_followed_by_its_descendants(shape):
+    branches = branches_of(shape)
     forest = build(branches)
-    spelled = [path(forest, node) for node in range(len(forest))]
+    spelled = [spell(forest, node) for node in range(len(forest))]
     assert spelled == sorted(prefixes(branches))
-    for node, own in enumerate(spelled):
-        descendants = [i for i, other in enumerate(spelled) if other[: len(own)] == own]
+    for node, prefix in enumerate(spelled):
+        descendants = [i for i, other in enumerate(spelled) if other[: len(prefix)] == prefix]
         assert descendants == list(range(node, int(forest.ends[node])))
-        proper = [i for i, other in enumerate(spelled) if i != node and own[: len(other)] == other]
+        proper = [
+            i for i, other in enumerate(spelled) if i != node and prefix[: len(other)] == other
+        ]
         assert list(forest.ancestors(node)) == proper
 
 
 @PROPERTY
 @given(shapes, st.none() | st.integers(1, 4))
 def test_a_node_sees_itself_and_its_ancestors_within_the_window(shape, window):
-    branches = grown(shape)
+    branches = branches_of(shape)
     forest = build(branches)
     nodes = np.arange(len(forest))
     mask = forest.mask(nodes, nodes, window)
-    spelled = [path(forest, node) for node in nodes]
-    for q, own in enumerate(spelled):
+    spelled = [spell(forest, node) for node in nodes]
+    for q, prefix in enumerate(spelled):
         for k, other in enumerate(spelled):
-            near = window is None or len(own) - len(other) < window
-            assert mask[q, k] == (own[: len(other)] == other and near)
+            near = window is None or len(prefix) - len(other) < window
+            assert mask[q, k] == (prefix[: len(other)] == other and near)
 
 
 @PROPERTY
 @given(shapes)
-def test_reads_stand_where_each_candidate_token_is_predicted(shape):
-    branches = grown(shape)
+def test_reads_are_at_the_positions_that_predict_candidate_tokens(shape):
+    branches = branches_of(shape)
     forest = build(branches)
     reads = forest.reads
     expected = [
@@ -86,18 +88,18 @@ def test_reads_stand_where_each_candidate_token_is_predicted(shape):
         for place, b in enumerate(branches)
         for i in range(b.boundary, len(b.tokens))
     ]
-    found = [
-        (int(branch), path(forest, int(reads.rows[row])), int(token))
+    predicted = [
+        (int(branch), spell(forest, int(reads.rows[row])), int(token))
         for branch, row, token in zip(reads.branch, reads.row, reads.token, strict=True)
     ]
-    assert found == expected
+    assert predicted == expected
     assert len(set(reads.rows.tolist())) == len(reads.rows) == len({e[1] for e in expected})
 
 
 @PROPERTY
 @given(shapes)
-def test_whole_sequences_lie_once_each_and_are_read_at_the_same_prefixes(shape):
-    branches = grown(shape)
+def test_padded_sequences_are_distinct_and_read_at_the_same_prefixes(shape):
+    branches = branches_of(shape)
     padded, reads = lay_out(branches)
     rows, length = padded.shape
     assert rows == len({b.fed for b in branches})
@@ -116,15 +118,15 @@ def test_whole_sequences_lie_once_each_and_are_read_at_the_same_prefixes(shape):
 
 @PROPERTY
 @given(shapes, st.integers(1, 6))
-def test_tiles_cover_the_row_in_order(shape, size):
-    forest = build(grown(shape))
+def test_tiles_cover_all_nodes_in_order(shape, size):
+    forest = build(branches_of(shape))
     spans = tiles(forest.positions, size)
     assert [node for a, b in spans for node in range(a, b)] == list(range(len(forest)))
     assert all(0 < b - a <= size for a, b in spans)
 
 
-def planned(items: list[list[list[Branch]]], budget: int) -> list[list[int]]:
-    """Groups by the definition: what an item adds to the item before it in sorted order."""
+def plan_reference(items: list[list[list[Branch]]], budget: int) -> list[list[int]]:
+    """Return the groups by definition: count the tokens that an item adds to the one before."""
 
     def fed(item: list[list[Branch]]) -> list[list[tuple[int, ...]]]:
         return [sorted(b.fed for b in prompt) for prompt in item]
@@ -152,13 +154,13 @@ def planned(items: list[list[list[Branch]]], budget: int) -> list[list[int]]:
 
 @PROPERTY
 @given(st.lists(st.tuples(shapes, shapes), min_size=1, max_size=6), st.integers(1, 60))
-def test_a_plan_is_that_of_its_definition(drawn, budget):
-    items = [[grown(shape) for shape in pair] for pair in drawn]
-    assert plan(items, budget) == planned(items, budget)
+def test_plans_agree_with_the_definition(pairs, budget):
+    items = [[branches_of(shape) for shape in pair] for pair in pairs]
+    assert plan(items, budget) == plan_reference(items, budget)
 
 
-def test_items_that_share_a_prompt_share_a_group_whatever_their_blind_prompts_say():
-    """Every blind prompt is the same text, so sorting by it would tear questions apart."""
+def test_items_with_a_common_prompt_share_a_group_despite_equal_blind_prompts():
+    """All blind prompts are the same text, so sorting by them would separate equal questions."""
     questions = [tuple(range(10 * q, 10 * q + 9)) for q in (3, 1, 2)]
     items = [
         [[Branch((*question, 90 + answer, 7), 9)], [Branch((0, 90 + answer, 7), 1)]]

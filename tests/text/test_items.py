@@ -56,7 +56,7 @@ def read(tmp_path, *lines: str, **options):
         (line(question="q\0"), "question contains a NUL"),
     ],
 )
-def test_bad_line_is_named_by_its_number(tmp_path, text, message):
+def test_errors_name_the_line(tmp_path, text, message):
     parsed = read(tmp_path, line(), "", text)
     assert isinstance(parsed[0], Item)
     with pytest.raises(ItemError, match=message) as raised:
@@ -66,7 +66,7 @@ def test_bad_line_is_named_by_its_number(tmp_path, text, message):
     assert "\n" not in str(raised.value)
 
 
-def test_all_bad_lines_are_named_at_once_and_one_with_an_id_by_both(tmp_path):
+def test_all_bad_lines_are_listed_with_their_ids(tmp_path):
     parsed = read(tmp_path, "{", line(), line(id="q7", candidates=[]))
     with pytest.raises(InputError, match=r"x\.jsonl: 2 invalid rows: .*line 1.*; .*line 3"):
         require_items(parsed, "x.jsonl")
@@ -74,7 +74,7 @@ def test_all_bad_lines_are_named_at_once_and_one_with_an_id_by_both(tmp_path):
     assert parsed[2].item == "q7"
 
 
-def test_good_lines(tmp_path):
+def test_valid_lines(tmp_path):
     parsed = read(
         tmp_path, line(id=7, truthful=[True, False]), line(separator=""), line(extra=1), ""
     )
@@ -92,12 +92,12 @@ def test_good_lines(tmp_path):
         (0, (True, False, False)),
     ],
 )
-def test_truth_as_labels_as_places_and_as_one_place(truthful, labels):
+def test_truthful_may_be_labels_positions_or_one_position(truthful, labels):
     item = Item.from_dict({"prompt": "Q", "candidates": ["a", "b", "c"], "truthful": truthful})
     assert item.truthful == labels
 
 
-def test_what_a_row_has_for_nothing_is_left_out():
+def test_missing_values_are_ignored():
     row = GOOD | {"id": float("nan"), "truthful": None, "separator": pd.NA, "question": np.nan}
     assert Item.from_dict(row) == Item.from_dict(GOOD)
     arrays = GOOD | {"candidates": np.array(["a", "b"], dtype=object), "id": np.int64(7)}
@@ -105,12 +105,12 @@ def test_what_a_row_has_for_nothing_is_left_out():
     assert Item.from_dict(arrays) == Item("Q", ("a", "b"), id="7", truthful=(True, False))
 
 
-def test_separator_of_the_run_holds_where_the_item_has_none(tmp_path):
+def test_the_separator_argument_applies_to_items_without_one(tmp_path):
     items = require_items(read(tmp_path, line(), line(separator="-"), separator="\n"), "x")
     assert [item.separator for item in items] == ["\n", "-"]
 
 
-def test_a_line_ends_where_json_lines_do(tmp_path):
+def test_only_newlines_end_a_line(tmp_path):
     text = json.dumps(GOOD | {"prompt": "a\u2028b\x85c"}, ensure_ascii=False)
     (item,) = read(tmp_path, text)
     assert item.prompt == "a\u2028b\x85c"
@@ -118,7 +118,7 @@ def test_a_line_ends_where_json_lines_do(tmp_path):
     assert len(require_items(read_items(tmp_path / "dos.jsonl"), "x")) == 2
 
 
-def test_file_that_is_missing_not_text_or_empty(tmp_path):
+def test_missing_undecodable_and_empty_files(tmp_path):
     with pytest.raises(InputError, match="cannot read"):
         read_items(tmp_path / "none.jsonl")
     (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "\xe9"}')

@@ -1,4 +1,4 @@
-"""A conversation as a prompt: what the tokenizer's own template writes, and what is none."""
+"""Conversations as prompts, rendered with the tokenizer's chat template."""
 
 import json
 
@@ -31,16 +31,16 @@ def item(messages, **more) -> Item:
     return Item.from_dict({"prompt": messages, "candidates": ANSWERS, **more})
 
 
-def test_candidates_follow_what_the_template_writes():
-    (found,) = encoded(item(TALK))
-    own = talker(TEMPLATE)
-    written = own.apply_chat_template(TALK, tokenize=False, add_generation_prompt=True)
+def test_candidates_follow_the_rendered_conversation():
+    (conversation,) = encoded(item(TALK))
+    tokenizer = talker(TEMPLATE)
+    written = tokenizer.apply_chat_template(TALK, tokenize=False, add_generation_prompt=True)
     assert written == "user w4 w9 assistant w5 user w6 assistant "
-    for sequence, answer in zip(found.prompt.sequences, ANSWERS, strict=True):
-        assert list(sequence) == own(written + answer, add_special_tokens=False)["input_ids"]
+    for sequence, answer in zip(conversation.prompt.sequences, ANSWERS, strict=True):
+        assert list(sequence) == tokenizer(written + answer, add_special_tokens=False)["input_ids"]
 
 
-def test_one_message_is_the_prompt_in_its_chat_template():
+def test_one_user_message_equals_the_prompt_in_its_chat_template():
     (talk,) = encoded(item(TALK[2:]))
     (plain,) = encoded(Item("w6", tuple(ANSWERS)), chat=Chat())
     assert (
@@ -52,15 +52,17 @@ def test_one_message_is_the_prompt_in_its_chat_template():
     assert [e.prompt.sequences for e in encoded(*texts)] == alone
 
 
-def test_the_tracers_system_message_stands_in_front_of_a_conversation_without_one():
-    own = [{"role": "system", "content": "w20"}, *TALK]
-    (given,) = encoded(item(own))
-    assert encoded(item(TALK), chat=Chat("w20"))[0].prompt.sequences == given.prompt.sequences
-    assert encoded(item(own), chat=Chat("w21"))[0].prompt.sequences == given.prompt.sequences
-    assert encoded(item(TALK))[0].prompt.sequences != given.prompt.sequences
+def test_the_chats_system_message_precedes_a_conversation_without_one():
+    messages = [{"role": "system", "content": "w20"}, *TALK]
+    (expected,) = encoded(item(messages))
+    assert encoded(item(TALK), chat=Chat("w20"))[0].prompt.sequences == expected.prompt.sequences
+    assert (
+        encoded(item(messages), chat=Chat("w21"))[0].prompt.sequences == expected.prompt.sequences
+    )
+    assert encoded(item(TALK))[0].prompt.sequences != expected.prompt.sequences
 
 
-def test_a_conversation_that_the_template_refuses_is_one_item_that_fails():
+def test_a_conversation_that_the_template_refuses_fails_alone():
     tool = item([{"role": "tool", "content": "w5"}], id="q7")
     good, bad = encoded(item(TALK), tool)
     assert not isinstance(good, ItemError)
@@ -82,7 +84,7 @@ def test_a_conversation_that_the_template_refuses_is_one_item_that_fails():
         ([{"role": "user", "content": "w4\0"}], "prompt contains a NUL"),
     ],
 )
-def test_what_is_no_conversation_is_one_line(messages, message):
+def test_invalid_conversations_are_refused(messages, message):
     with pytest.raises(ItemError, match=message) as raised:
         item(messages, id="q7")
     assert str(raised.value).startswith("item q7: ") and "\n" not in str(raised.value)
@@ -93,13 +95,13 @@ def test_messages_are_a_list():
         read_messages("hello")
     with pytest.raises(ItemError, match="not dict"):
         read_messages(TALK[0])
-    empty: list[object] = [TALK[0] | {"tool_calls": []}]  # as interfaces write what is not there
+    empty: list[object] = [TALK[0] | {"tool_calls": []}]  # interfaces write empty lists
     assert read_messages(empty) == (Message("user", "w4 w9"),)
     with pytest.raises(ItemError, match="blind_prompt"):
         item(TALK, blind_prompt="w4")
 
 
-def test_an_item_shows_its_conversation_as_text():
+def test_the_prompt_of_a_conversation_is_its_text():
     shown = item(TALK)
     assert shown.prompt == "user: w4 w9\nassistant: w5\nuser: w6"
     assert Item.from_dict(json.loads(json.dumps({"prompt": TALK, "candidates": ANSWERS}))) == shown

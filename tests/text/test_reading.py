@@ -1,4 +1,4 @@
-"""Files of items: every form reads as the same items, and errors of a kind are told once."""
+"""Files of items: all formats give the same items, and equal errors are grouped."""
 
 import io
 import json
@@ -39,15 +39,15 @@ def write(path, name: str):
 
 
 @pytest.mark.parametrize("name", ["jsonl", "json", "csv", "tsv", "parquet"])
-def test_every_form_is_the_same_items(tmp_path, name):
+def test_all_formats_give_the_same_items(tmp_path, name):
     items = require_items(read_items(write(tmp_path / f"items.{name}", name)), "x")
     plain = [(i.id, i.prompt, i.candidates) for i in items]
     assert plain == [(i.id, i.prompt, i.candidates) for i in ITEMS]
-    if name != "parquet":  # which has one type a column
+    if name != "parquet":  # its columns have one type
         assert [i.truthful for i in items] == [i.truthful for i in ITEMS]
 
 
-def test_marks_blank_lines_and_lists_as_python_writes_them_are_fine(tmp_path):
+def test_byte_order_marks_blank_lines_and_python_lists_are_accepted(tmp_path):
     for name in ("jsonl", "csv"):
         path = write(tmp_path / f"items.{name}", name)
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
@@ -59,14 +59,14 @@ def test_marks_blank_lines_and_lists_as_python_writes_them_are_fine(tmp_path):
 
 
 def test_standard_input(monkeypatch):
-    class Held:
+    class Stdin:
         buffer = io.BytesIO(json.dumps(ROWS).encode())
 
-    monkeypatch.setattr(sys, "stdin", Held)
+    monkeypatch.setattr(sys, "stdin", Stdin)
     assert require_items(read_items("-"), "-") == ITEMS
 
 
-def test_a_table_may_have_a_column_a_candidate(tmp_path):
+def test_a_table_may_have_one_column_per_candidate(tmp_path):
     path = tmp_path / "items.csv"
     path.write_text("prompt,candidate_1,candidate_2,candidate_3,id\nQ,a,b,c,\nR,d,e,,r\n")
     first, second = require_items(read_items(path), path)
@@ -83,7 +83,7 @@ def test_a_table_may_have_a_column_a_candidate(tmp_path):
         ('prompt,candidates\nQ,"[1]"\n', r"row 1: candidates\[0\]"),
     ],
 )
-def test_a_bad_row_of_a_table_is_named(tmp_path, text, message):
+def test_errors_name_the_row_of_a_table(tmp_path, text, message):
     (tmp_path / "items.csv").write_text(text)
     (error,) = read_items(tmp_path / "items.csv")
     assert isinstance(error, ItemError)
@@ -91,14 +91,14 @@ def test_a_bad_row_of_a_table_is_named(tmp_path, text, message):
         raise error
 
 
-def test_what_is_no_file_of_its_kind_is_one_line(tmp_path):
+def test_invalid_files_are_refused(tmp_path):
     for name in ("bad.parquet", "bad.json"):
         (tmp_path / name).write_text("[1")
         with pytest.raises(InputError, match=f"cannot read .*{name}"):
             read_items(tmp_path / name)
 
 
-def test_a_line_of_a_hundred_megabytes_is_an_error_of_its_own_in_little_memory(tmp_path):
+def test_a_line_of_100_megabytes_is_one_error_and_uses_little_memory(tmp_path):
     path, good = tmp_path / "items.jsonl", json.dumps(ROWS[0]).encode()
     with path.open("wb") as file:
         file.write(good + b'\n{"prompt": "')
@@ -115,7 +115,7 @@ def test_a_line_of_a_hundred_megabytes_is_an_error_of_its_own_in_little_memory(t
     assert str(bad) == "item line 2: longer than 16 MiB; shorten it"
 
 
-def test_errors_of_a_kind_are_told_once_with_their_count_and_first_places(tmp_path):
+def test_equal_errors_are_grouped_with_their_count_and_first_places(tmp_path):
     bad = [{"prompt": "Q", "candidates": []}] * 230 + [{"candidates": ["a"]}] * 6 + [ROWS[0]]
     (tmp_path / "items.jsonl").write_text("\n".join(json.dumps(row) for row in bad))
     with pytest.raises(InputError) as raised:
@@ -129,7 +129,7 @@ def test_errors_of_a_kind_are_told_once_with_their_count_and_first_places(tmp_pa
 KINDS: tuple[Any, ...] = (1, 1.5, {}, [])
 
 
-def test_errors_that_differ_in_numbers_are_one_kind_and_many_kinds_are_counted(tmp_path):
+def test_errors_that_differ_only_in_numbers_are_grouped(tmp_path):
     blank: list[Any] = [{"prompt": "Q", "candidates": ["a"] * n + [" "]} for n in range(1, 5)]
     odd = [{"prompt": "Q", "candidates": ["a"], "id": f"q{n}", "separator": []} for n in range(2)]
     kinds = [{"prompt": "Q", "candidates": ["a"], "separator": kind} for kind in KINDS]

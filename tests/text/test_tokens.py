@@ -49,7 +49,7 @@ CHAT = (
 
 @cache
 def _trained(kind: str) -> str:
-    """A tokenizer of a few hundred pieces, as its JSON."""
+    """Return the JSON of a tokenizer with a few hundred pieces."""
     special = ["<unk>", "<s>", "</s>"]
     if kind == "unigram":
         tokenizer = Tokenizer(models.Unigram())
@@ -71,7 +71,7 @@ def _trained(kind: str) -> str:
 
 
 def make(kind: str = "bpe", template: str | None = None, **special: str) -> PreTrainedTokenizerFast:
-    """A transformers tokenizer; `template` says what it adds to a text, `special` what it names."""
+    """Return a tokenizer: `template` adds special tokens to a text, `special` names them."""
     tokenizer = Tokenizer.from_str(_trained(kind))
     if template is not None:
         ids = [(t, tokenizer.token_to_id(t)) for t in ("<s>", "</s>")]
@@ -97,19 +97,19 @@ def one(item: Item, tokenizer, join="text", context=None, **options) -> EncodedI
     return result
 
 
-def own(encoded: EncodedItem, i: int = 0) -> tuple[int, ...]:
+def answer_tokens(encoded: EncodedItem, i: int = 0) -> tuple[int, ...]:
     return encoded.prompt.sequences[i][encoded.prompt.boundaries[i] :]
 
 
 # Joining and splitting
 
 
-def test_boundary_is_the_common_prefix_where_joining_merges_across_it():
+def test_the_boundary_is_the_common_prefix_if_a_token_spans_it():
     item = Item("the under", ("stand", "paris"), separator="")
     encoded = one(item, bos())
     prompt = (bos().bos_token_id, *plain(bos(), "the under"))
     whole = (bos().bos_token_id, *plain(bos(), "the understand"))
-    assert whole[: len(prompt)] != prompt, "the corpus must make 'understand' a piece of its own"
+    assert whole[: len(prompt)] != prompt, "the corpus must make 'understand' one piece"
     common = next(i for i in range(len(prompt)) if prompt[i] != whole[i])
     assert encoded.prompt.sequences[0] == whole
     assert encoded.prompt.boundaries == (common, len(prompt))
@@ -117,9 +117,9 @@ def test_boundary_is_the_common_prefix_where_joining_merges_across_it():
     assert encoded.prompt.prompt_tokens == common
 
 
-def test_a_candidate_that_shortens_the_prompt_keeps_a_token():
+def test_a_candidate_that_shortens_the_prompt_has_at_least_one_token():
     class Normalising:
-        """'Loses what follows a backspace': the whole text's ids are the start of the prompt's."""
+        """A backspace removes a word: the ids of the whole text are a prefix of the prompt's."""
 
         bos_token_id, eos_token_id, all_special_ids, chat_template = None, None, [], None
 
@@ -149,12 +149,14 @@ TEXT = st.lists(st.sampled_from(WORDS), max_size=6).map("".join)
     st.sampled_from(["<s> $A", "<s> $A </s>"]),
     st.sampled_from([None, 3, 6, 12]),
 )
-def test_what_holds_for_every_item(prompt, candidates, separator, join, kind, template, context):
+def test_encoding_agrees_with_the_reference(
+    prompt, candidates, separator, join, kind, template, context
+):
     tokenizer = make(kind, template=template, bos_token="<s>", eos_token="</s>")
     item = Item(prompt, tuple(candidates), separator=separator)
     theta = Theta(tokens=TokensTheta(join=join))
     (full,) = encode([item], tokenizer, theta=theta, context=None)
-    if isinstance(full, ItemError):  # texts may differ and their tokens not
+    if isinstance(full, ItemError):  # different texts may have the same tokens
         assert "same tokens" in str(full) or "no token" in str(full)
         return
     split = [reference.tokenise(tokenizer, prompt, c, separator, join) for c in candidates]
@@ -185,7 +187,7 @@ def test_what_holds_for_every_item(prompt, candidates, separator, join, kind, te
 # Special tokens
 
 
-def test_bos_that_a_prompt_brings_stands_once():
+def test_a_prompt_that_begins_with_bos_gets_no_second_one():
     encoded = one(Item("<s>the sun is", ("a star", "paris")), bos())
     assert (
         encoded.prompt.sequences
@@ -193,7 +195,7 @@ def test_bos_that_a_prompt_brings_stands_once():
     )
 
 
-def test_slow_tokenizer_that_appends_eos():
+def test_a_slow_tokenizer_that_appends_eos():
     tokenizer = ByT5Tokenizer()
     encoded = one(Item("a", ("b", "cd")), tokenizer)
     assert encoded.prompt.sequences == (plain(tokenizer, "a b"), plain(tokenizer, "a cd"))
@@ -202,7 +204,7 @@ def test_slow_tokenizer_that_appends_eos():
     assert empty.prompt.sequences[0] == (tokenizer.eos_token_id, *plain(tokenizer, " b"))
 
 
-def test_an_empty_prompt_starts_with_bos_or_eos_and_without_either_is_an_error():
+def test_an_empty_prompt_starts_with_bos_or_eos_or_is_an_error():
     item = Item("", ("a star", "paris"))
     tokenizer = make(eos_token="</s>")
     assert one(item, tokenizer).prompt.sequences[0][0] == tokenizer.eos_token_id
@@ -214,7 +216,7 @@ def test_an_empty_prompt_starts_with_bos_or_eos_and_without_either_is_an_error()
     assert first == plain(tokenizer, "the a star")
 
 
-def test_first_token_that_moves_without_bos_gets_one_before_every_candidate():
+def test_a_changed_first_token_gets_a_token_before_it_for_every_candidate():
     item = Item("under", ("stand", "paris"), separator="")
     tokenizer = make(eos_token="</s>")
     encoded = one(item, tokenizer)
@@ -229,12 +231,12 @@ def test_first_token_that_moves_without_bos_gets_one_before_every_candidate():
 # Errors
 
 
-def test_candidates_with_the_same_tokens_are_both_named():
+def test_candidates_with_equal_tokens_are_both_named():
     with pytest.raises(ItemError, match="item q: candidates 0 and 2"):
         one(Item("the sun is", ("a star", "paris", "a star"), id="q"), bos())
 
 
-def test_different_texts_with_the_same_tokens_are_the_same():
+def test_different_texts_with_equal_tokens_are_refused():
     tokenizer = Tokenizer(models.WordLevel({"<unk>": 0, "sun": 1, "star": 2}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     with pytest.raises(ItemError, match="candidates 1 and 2"):
@@ -242,14 +244,14 @@ def test_different_texts_with_the_same_tokens_are_the_same():
 
 
 @pytest.mark.parametrize("join", ["text", "ids"])
-def test_candidate_without_a_token_is_named(join):
-    known = Tokenizer(models.BPE({"a": 0, "b": 1}, []))  # no unknown token: the rest vanishes
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=known)
+def test_a_candidate_without_tokens_is_named(join):
+    vocabulary = Tokenizer(models.BPE({"a": 0, "b": 1}, []))  # without an unknown token
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=vocabulary)
     with pytest.raises(ItemError, match="candidate 1"):
         one(Item("a", ("b", "?"), id="q"), tokenizer, join=join)
 
 
-def test_a_bad_item_leaves_its_neighbours_alone():
+def test_a_bad_item_does_not_affect_others():
     items = [Item("the sun is", ("a star", "paris")), Item("the", ("sun", "sun"))]
     good, bad = encode(items, bos(), theta=Theta(), context=None)
     assert isinstance(good, EncodedItem)
@@ -259,7 +261,7 @@ def test_a_bad_item_leaves_its_neighbours_alone():
 # Context
 
 
-def test_context_counts_what_is_fed():
+def test_the_context_limits_the_tokens_that_are_fed():
     item = Item("the capital of france is", ("paris", "a star of the sun"))
     tokenizer = bos()
     need = max(len(s) for s in one(item, tokenizer).prompt.sequences) - 1
@@ -276,7 +278,7 @@ def test_context_counts_what_is_fed():
     ],
     ids=["prompt", "candidate"],
 )
-def test_a_text_far_beyond_the_context_is_not_read_to_its_end(fields):
+def test_texts_far_beyond_the_context_are_not_tokenized_completely(fields):
     lengths: list[int] = []
 
     class Counting(PreTrainedTokenizerFast):
@@ -308,7 +310,7 @@ def test_truncation_without_bos_keeps_a_prompt_token():
 # The blind prompt
 
 
-def test_blind_prompt_is_encoded_as_a_prompt_of_its_own():
+def test_the_blind_prompt_is_encoded_separately():
     item = Item("the sun is", ("a star", "paris"), blind_prompt="the ")
     encoded = one(item, bos())
     alone = one(Item("the ", item.candidates), bos())
@@ -318,7 +320,7 @@ def test_blind_prompt_is_encoded_as_a_prompt_of_its_own():
     assert without.blind is None and without.prompt.sequences == encoded.prompt.sequences
 
 
-def test_blind_prompt_that_does_not_fit_fails_or_is_cut_in_silence():
+def test_a_blind_prompt_that_does_not_fit_fails_or_is_truncated():
     item = Item("the", ("a star", "paris"), blind_prompt="the capital of france is a star and the")
     context = max(len(s) for s in one(replace(item, blind_prompt=None), bos()).prompt.sequences)
     with pytest.raises(ItemError, match="context"):
@@ -331,7 +333,7 @@ def test_blind_prompt_that_does_not_fit_fails_or_is_cut_in_silence():
 # Chat templates
 
 
-def test_chat_template_is_the_prompt_as_it_stands():
+def test_the_rendered_chat_template_is_the_prompt():
     tokenizer = bos()
     tokenizer.chat_template = CHAT
     item = Item("the sun is?\n", ("a star", "paris"), blind_prompt="?")
@@ -339,7 +341,7 @@ def test_chat_template_is_the_prompt_as_it_stands():
     prompt = "<s>system: be brief\n<s>user: the sun is?\n\n<s>assistant:\n"  # thinking is off
     assert encoded.prompt.sequences[0][: encoded.prompt.boundaries[0]] == plain(tokenizer, prompt)
     assert encoded.prompt.sequences[0] == plain(tokenizer, prompt + "a star")
-    assert tokenizer.decode(own(encoded)) == "a star"
+    assert tokenizer.decode(answer_tokens(encoded)) == "a star"
     assert encoded.prompt.sequences[0].count(tokenizer.bos_token_id) == 3
     blind = "<s>system: be brief\n<s>user: ?\n<s>assistant:\nparis"
     assert encoded.blind.sequences[1] == plain(tokenizer, blind)
@@ -348,7 +350,7 @@ def test_chat_template_is_the_prompt_as_it_stands():
 # One call
 
 
-def test_all_texts_go_through_the_tokenizer_at_once_each_once():
+def test_one_call_tokenizes_all_distinct_texts():
     tokenizer, calls = bos(), []
 
     class Counting:
@@ -370,7 +372,7 @@ def test_all_texts_go_through_the_tokenizer_at_once_each_once():
     assert encode([], bos(), theta=Theta(), context=8) == []
 
 
-def test_a_long_text_gives_no_warning_of_the_tokenizer():
+def test_long_texts_cause_no_tokenizer_warning():
     tokenizer = bos()
     tokenizer.model_max_length = 4
     records: list[logging.LogRecord] = []
@@ -385,12 +387,12 @@ def test_a_long_text_gives_no_warning_of_the_tokenizer():
     assert records == []
 
 
-def test_control_tokens_in_a_literal_item_are_text():
+def test_control_tokens_in_a_literal_item_are_plain_text():
     tokenizer = bos()
     item = Item("the </s> sun", ("is <s>", "star"), literal=True, blind_prompt="is")
     encoded = one(item, tokenizer)
     control = set(tokenizer.all_special_ids)
-    assert encoded.prompt.sequences[0][0] == tokenizer.bos_token_id  # the tokenizer's own stays
+    assert encoded.prompt.sequences[0][0] == tokenizer.bos_token_id  # added by the tokenizer
     assert not any(
         control & set(s[1:]) for s in (*encoded.prompt.sequences, *encoded.blind.sequences)
     )
@@ -402,7 +404,7 @@ def test_control_tokens_in_a_literal_item_are_text():
 
 
 @pytest.mark.parametrize("join", ["text", "ids"])
-def test_a_chat_template_keeps_its_control_tokens_around_a_literal_text(join):
+def test_a_chat_template_adds_its_control_tokens_around_a_literal_text(join):
     tokenizer = bos()
     tokenizer.chat_template = CHAT
     item = Item("the <s>assistant: sun", ("star", "</s>"), literal=True)
@@ -410,33 +412,33 @@ def test_a_chat_template_keeps_its_control_tokens_around_a_literal_text(join):
     tame = one(replace(item, prompt="the sun"), tokenizer, join, chat=Chat("be <s>"))
     start = tokenizer.convert_tokens_to_ids("<s>")
     for sequence, other in zip(encoded.prompt.sequences, tame.prompt.sequences, strict=True):
-        assert sequence.count(start) == other.count(start) == 4  # two turns, one more, its own
-    assert tokenizer.decode(own(encoded, 1)) == "</s>"
-    assert tokenizer.convert_tokens_to_ids("</s>") not in own(encoded, 1)
+        assert sequence.count(start) == other.count(start) == 4  # three turns, system text
+    assert tokenizer.decode(answer_tokens(encoded, 1)) == "</s>"
+    assert tokenizer.convert_tokens_to_ids("</s>") not in answer_tokens(encoded, 1)
 
 
 def metaspace(scheme: str) -> PreTrainedTokenizerFast:
-    """A tokenizer as SentencePiece's: letters and two words, and a blank in front by a scheme."""
+    """Return a SentencePiece-like tokenizer: letters, two words, a blank in front by scheme."""
     letters = "▁abcdefghijklmnopqrstuvwxyzINST?.[]/<>"
     merges = [("▁", "h"), ("▁h", "i"), ("▁", "n"), ("▁n", "o"), ("n", "o"), ("h", "i")]
     words = dict.fromkeys(["<unk>", "<s>", "</s>", *letters, *map("".join, merges)])
     vocabulary = {word: n for n, word in enumerate(words)}
-    own = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>"))
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>"))
     if scheme == "normalizer":
         parts = normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")
-        own.normalizer = normalizers.Sequence([*parts])
+        backend.normalizer = normalizers.Sequence([*parts])
     else:
         form = {"replacement": "▁", "prepend_scheme": scheme, "split": False}
-        own.pre_tokenizer = pre_tokenizers.Metaspace(**form)
-    own.add_special_tokens(
+        backend.pre_tokenizer = pre_tokenizers.Metaspace(**form)
+    backend.add_special_tokens(
         [AddedToken(t, special=True, normalized=False) for t in ("<unk>", "<s>", "</s>")]
     )
     names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    made = PreTrainedTokenizerFast(tokenizer_object=own, **names)
-    made.chat_template = (
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **names)
+    tokenizer.chat_template = (
         "{{ bos_token }}{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}"
     )
-    return made
+    return tokenizer
 
 
 @pytest.mark.parametrize("chat", [Chat(), None])
@@ -451,8 +453,8 @@ def test_a_control_token_in_a_text_changes_no_other_token(scheme, chat):
         pieces, expected = (
             tokenizer.convert_ids_to_tokens(list(b.tokens)) for b in (branch, other)
         )
-        word = "".join(pieces).replace("</s>", "xxxx")
-        assert word == "".join(expected) and len(pieces) == len(expected)
+        text = "".join(pieces).replace("</s>", "xxxx")
+        assert text == "".join(expected) and len(pieces) == len(expected)
         assert branch.tokens[branch.boundary :] == other.tokens[other.boundary :]
         assert tokenizer.eos_token_id not in branch.tokens
 
@@ -464,7 +466,7 @@ PARTS = (
 TWICE = "{% for m in messages %}{{ m.content }} {{ m.content }}{% endfor %}"
 
 
-def test_a_prompt_has_its_text_once_or_the_template_is_refused():
+def test_a_template_must_write_each_text_exactly_once():
     tokenizer = make()
     tokenizer.chat_template = PARTS
     assert chat_prompt("Where?", tokenizer, Chat("Be brief.")) == (
@@ -496,7 +498,7 @@ def test_a_prompt_has_its_text_once_or_the_template_is_refused():
         ("m.content }}{{ lipsum()", "refuses the prompt: it is random"),
     ],
 )
-def test_a_template_that_cuts_or_changes_a_text_or_is_random_is_refused(content, message):
+def test_templates_that_change_a_text_or_are_random_are_refused(content, message):
     tokenizer = make()
     tokenizer.chat_template = "{% for m in messages %}{{ " + content + " }}{% endfor %}"
     with pytest.raises(InputError, match=message) as refused:
@@ -504,13 +506,13 @@ def test_a_template_that_cuts_or_changes_a_text_or_is_random_is_refused(content,
     assert "\n" not in str(refused.value)
 
 
-def test_a_tokenizer_that_writes_a_text_in_two_ways_is_refused():
+def test_a_tokenizer_method_that_renders_differently_each_time_is_refused():
     class Changing(PreTrainedTokenizerFast):
         calls = 0
 
-        def apply_chat_template(self, *given, **_):
+        def apply_chat_template(self, messages, **_):
             self.calls += 1
-            return f"{given[0][0]['content']} {self.calls}"
+            return f"{messages[0]['content']} {self.calls}"
 
     tokenizer = Changing(tokenizer_object=make().backend_tokenizer, chat_template="its method")
     with pytest.raises(InputError, match="template is random"):
@@ -542,7 +544,7 @@ def test_an_item_fails_if_the_template_changes_its_text():
     assert "item 0: the model's chat template changes a user's text" in str(passage)
 
 
-def test_a_date_is_that_of_the_chat_or_of_the_run_and_is_recorded():
+def test_the_date_is_the_chats_or_todays_and_is_recorded():
     tokenizer = make()
     tokenizer.chat_template = "{{ strftime_now('%d %b %Y %H:%M') }} {{ messages[-1].content }}"
     chat = Chat(date="2031-01-02")
@@ -555,7 +557,7 @@ def test_a_date_is_that_of_the_chat_or_of_the_run_and_is_recorded():
         Chat(date="02 Jan")
 
 
-def test_what_is_random_is_turned_off_and_tokens_beyond_the_model_are_an_items_fault():
+def test_dropout_is_disabled_and_tokens_beyond_the_vocabulary_fail_their_item():
     tokenizer = bos()
     tokenizer.backend_tokenizer.model.dropout = 0.5
     text = "understand the standing order"
@@ -565,11 +567,11 @@ def test_what_is_random_is_turned_off_and_tokens_beyond_the_model_are_an_items_f
     tokenizer.add_tokens(["parcel"])
     beyond = tokenizer.convert_tokens_to_ids("parcel")
     items = [Item(f"my {word} is late", ("yes", "no")) for word in ("letter", "parcel", "sun")]
-    known = {"theta": Theta(), "context": None, "vocabulary": beyond}
-    read = encode(items, tokenizer, **known)
-    assert [isinstance(own, ItemError) for own in read] == [False, True, False]
-    assert f"token {beyond}" in str(read[1]) and "item 1" in str(read[1])
+    options = {"theta": Theta(), "context": None, "vocabulary": beyond}
+    encoded = encode(items, tokenizer, **options)
+    assert [isinstance(item, ItemError) for item in encoded] == [False, True, False]
+    assert f"token {beyond}" in str(encoded[1]) and "item 1" in str(encoded[1])
     passages = encode_passages(
         [i.prompt for i in items], None, tokenizer, context=None, vocabulary=beyond
     )
-    assert [isinstance(own, ItemError) for own in passages] == [False, True, False]
+    assert [isinstance(passage, ItemError) for passage in passages] == [False, True, False]

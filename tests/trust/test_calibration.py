@@ -1,4 +1,4 @@
-"""One temperature by maximum likelihood: what was put in comes out, and it is told honestly."""
+"""One temperature by maximum likelihood: recovered from a population, measured by cross-fitting."""
 
 from dataclasses import replace
 
@@ -12,24 +12,24 @@ from lastword.trust.calibration import calibrate
 
 
 def population(temperature: float, items: int = 1000, n: int = 4):
-    """Scores, and truths drawn from softmax(scores / temperature)."""
+    """Return scores, and truths drawn from softmax(scores / temperature)."""
     rng = np.random.default_rng(7)
     scores = [2 * rng.normal(size=n) for _ in range(items)]
     return scores, [int(rng.choice(n, p=softmax(u / temperature))) for u in scores]
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
-def test_the_temperature_of_the_population_comes_out(temperature):
-    found = calibrate(*population(temperature))
-    assert found.temperature == pytest.approx(temperature, rel=0.15)
-    assert found.items == 1000 and found.ece_after < 0.06
-    if temperature == 3.0:  # too sure by far
-        assert found.ece > 0.2 and found.brier > found.brier_after + 0.05
+def test_the_temperature_of_the_population_is_recovered(temperature):
+    calibration = calibrate(*population(temperature))
+    assert calibration.temperature == pytest.approx(temperature, rel=0.15)
+    assert calibration.items == 1000 and calibration.ece_after < 0.06
+    if temperature == 3.0:  # overconfident
+        assert calibration.ece > 0.2 and calibration.brier > calibration.brier_after + 0.05
     with pytest.raises(InputError, match="a temperature is between"):
-        replace(found, temperature=0.0)
+        replace(calibration, temperature=0.0)
 
 
-def test_it_is_where_the_likelihood_is_flat():
+def test_the_gradient_of_the_likelihood_is_zero():
     scores, truths = population(2.0, 200)
 
     def loss(t):
@@ -39,31 +39,31 @@ def test_it_is_where_the_likelihood_is_flat():
     assert abs(slope[0]) < 0.01
 
 
-def test_brier_is_its_definition():
+def test_brier_agrees_with_its_definition():
     scores, truths = population(1.0, 50, n=3)
     expected = np.square(softmax(scores, axis=1) - np.eye(3)[truths]).sum(axis=1).mean()
     assert calibrate(scores, truths).brier == pytest.approx(expected)
 
 
-def test_what_is_told_after_is_of_items_that_were_not_fitted():
-    """On pure noise a fit on the same items would promise a gain; cross-fitting does not."""
+def test_the_brier_score_after_calibration_is_cross_fitted():
+    """On noise, a fit on the same items would show a gain; cross-fitting does not."""
     rng = np.random.default_rng(1)
     scores = [rng.normal(size=2) for _ in range(24)]
     truths = [int(rng.integers(2)) for _ in scores]
-    found = calibrate(scores, truths)
-    p = softmax(np.array(scores) / found.temperature, axis=1)
-    own = np.square(p - np.eye(2)[truths]).sum(axis=1).mean()
-    assert found.brier_after >= own - 1e-12
+    calibration = calibrate(scores, truths)
+    p = softmax(np.array(scores) / calibration.temperature, axis=1)
+    in_sample = np.square(p - np.eye(2)[truths]).sum(axis=1).mean()
+    assert calibration.brier_after >= in_sample - 1e-12
 
 
 @pytest.mark.parametrize(
-    ("scores", "truths", "said"),
+    ("scores", "truths", "message"),
     [
         ([np.zeros(2)] * 19, [0] * 19, "needs 20 labelled items, and there are 19"),
         ([np.zeros(2)] * 20, [0] * 19, "20 items and 19 truths"),
         ([np.zeros(2)] * 20, [2] * 20, "the index of a candidate"),
     ],
 )
-def test_too_little_is_refused(scores, truths, said):
-    with pytest.raises(InputError, match=said):
+def test_too_few_or_invalid_items_are_refused(scores, truths, message):
+    with pytest.raises(InputError, match=message):
         calibrate(scores, truths)

@@ -1,4 +1,4 @@
-"""A certificate as a file: what is written is read, and what is not one is refused in one line."""
+"""Certificates as files: written ones are read back, invalid ones are refused in one line."""
 
 import json
 import re
@@ -48,7 +48,7 @@ GOOD = certificate(
 
 
 def by_hand(path, table):
-    """A file that somebody wrote who knows how the digest is made."""
+    """Write a certificate file with a valid digest, as a forger could."""
     table = {name: value for name, value in table.items() if name != "digest"}
     digest = text_digest(json.dumps(table, sort_keys=True))
     path.write_text(tomli_w.dumps(table | {"digest": digest}), encoding="utf-8")
@@ -56,20 +56,20 @@ def by_hand(path, table):
 
 
 def changed_counts(**changes):
-    """The table of the good one, other counts of the policy that is allowed."""
+    """Return the table of GOOD's tested policies, with other counts of the allowed one."""
     tried = GOOD.to_dict()["tried"]
     next(t for t in tried if t["policy"]["margin"] == 1.0)["counts"] |= changes
     return {"tried": tried}
 
 
 def edited(part, **changes):
-    """A part of the good one's table, changed."""
+    """Return a changed part of GOOD's table."""
     return {part: GOOD.to_dict()[part] | changes}
 
 
-def again(made):
-    """What is read of its file."""
-    return Certificate.from_dict(tomllib.loads(made.to_toml()))
+def read_back(written):
+    """Return the certificate that is read from its file."""
+    return Certificate.from_dict(tomllib.loads(written.to_toml()))
 
 
 @given(
@@ -78,8 +78,8 @@ def again(made):
     st.sampled_from([None, 0.05, 1.0]),
     st.sampled_from([Theta(), Theta(rho_plus=0.9), Theta(scorer=ScorerTheta(outside="clip"))]),
 )
-def test_what_is_written_is_read(model, margin, threshold, theta):
-    made = certificate(
+def test_a_written_certificate_is_read_back(model, margin, threshold, theta):
+    written = certificate(
         replace(GOOD.subject, model=model, theta=theta),
         Policy(("decisive", "early"), margin),
         GOOD.terms,
@@ -88,16 +88,16 @@ def test_what_is_written_is_read(model, margin, threshold, theta):
         answered=300,
         wrong=0.03,
     )
-    assert again(made) == made
+    assert read_back(written) == written
 
 
-def test_a_probe_is_part_of_it():
+def test_a_certificate_contains_its_probe():
     methods = ("pmi@1", "probe@19")
     probe = CertifiedProbe("d1", "q1", 7, 0.5, 19, "mean")
     policy, terms = Policy(("probe@19",), 0.0, "probe@19"), Terms(promise="gain", methods=methods)
-    made = certificate(GOOD.subject, policy, terms, 20, 2, 50, probe=probe)
-    assert again(made) == made
-    assert made.worth["net_at_least"] > 0
+    written = certificate(GOOD.subject, policy, terms, 20, 2, 50, probe=probe)
+    assert read_back(written) == written
+    assert written.worth["net_at_least"] > 0
     with pytest.raises(InputError, match="it names a probe"):
         certificate(GOOD.subject, policy, terms, 20, 2, 50)
 
@@ -110,44 +110,44 @@ def test_the_gain_over_baselines_is_tested_again_when_it_is_read():
         Baseline(name, counted(*counts, 50))
         for name, counts in {"bag of words": (12, 1), "largest class": (15, 1)}.items()
     )
-    made = certificate(
+    written = certificate(
         GOOD.subject, policy, terms, 20, 2, 50, probe=probe, baselines=(largest, words)
     )
-    assert again(made) == made
-    # It is the bound over the better of the two, which each has by itself.
-    alone = [replace(made, baselines=(one,)).over_baselines for one in (largest, words)]
-    assert made.over_baselines == made.worth["over_baselines_at_least"] == alone[1] < alone[0]
+    assert read_back(written) == written
+    # The bound is the lower one of the two baselines' bounds.
+    alone = [replace(written, baselines=(one,)).over_baselines for one in (largest, words)]
+    assert written.over_baselines == written.worth["over_baselines_at_least"] == alone[1] < alone[0]
     noise = replace(words, counts=counted(8, 6, 50))
-    beaten_by_one = replace(made, baselines=(largest, noise))
-    assert beaten_by_one.over_baselines is None and again(beaten_by_one) == beaten_by_one
+    beaten_by_one = replace(written, baselines=(largest, noise))
+    assert beaten_by_one.over_baselines is None and read_back(beaten_by_one) == beaten_by_one
     assert "over_baselines_at_least" not in beaten_by_one.worth
-    spoiled = made.to_dict()
+    spoiled = written.to_dict()
     spoiled["baselines"][1]["counts"] |= {"fixed": 45}
     with pytest.raises(CertificateError, match="do not fit together"):
         Certificate.from_dict(spoiled)
 
 
-def test_a_calibration_is_part_of_it():
+def test_a_certificate_contains_its_calibration():
     rng = np.random.default_rng(0)
     scores = [3 * rng.normal(size=3) for _ in range(30)]
-    made = GOOD.calibrated(scores, [int(rng.integers(3)) for _ in scores])
-    assert made.calibration is not None and made.calibration.temperature > 1  # truths are noise
-    assert again(made) == made
-    assert made.describe()["calibration"]["items"] == 30
-    spoiled = made.to_dict()
+    written = GOOD.calibrated(scores, [int(rng.integers(3)) for _ in scores])
+    assert written.calibration is not None and written.calibration.temperature > 1  # noise
+    assert read_back(written) == written
+    assert written.describe()["calibration"]["items"] == 30
+    spoiled = written.to_dict()
     spoiled["calibration"] |= {"temperature": -1.0}
     with pytest.raises(CertificateError, match="a temperature is between"):
         Certificate.from_dict(spoiled)
 
 
-def test_off_is_a_policy_too(tmp_path):
+def test_a_certificate_may_allow_nothing(tmp_path):
     off = replace(GOOD, policy=OFF, threshold=None)
     (tmp_path / "c.toml").write_text(off.to_toml(), encoding="utf-8")
     assert Certificate.read(tmp_path / "c.toml") == off
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"schema": 1}, "schema = 3 is missing; certify again"),
         ({"policy": {"operators": ["all"], "margin": 0}}, "decisive, mix, early, not all"),
@@ -165,13 +165,13 @@ def test_off_is_a_policy_too(tmp_path):
         ({"wrong": 0.2}, "do not give its threshold"),
         (changed_counts(rate=float("nan")), "do not fit together"),
         (changed_counts(groups=0), "do not fit together"),
-        (changed_counts(overrides=50), "do not fit together"),  # of 51 that were changed
+        (changed_counts(overrides=50), "do not fit together"),  # 51 were fixed or broken
         ({"terms": {"alpha": 0.005}}, "1 broken and 50 fixed of 400, do not give"),
         ({"terms": {"alpha": 0.02}}, "do not give its threshold"),
         ({"subject": {"model": 7, "theta": {}}}, "model cannot be 7"),
         ({"reference": {"confidence": ["x"]}}, "confidence cannot be 'x'"),
         ({"colour": "red"}, "colour is unknown"),
-        # What was accepted once: each is a better promise than the labels gave.
+        # Each of these would be a better promise than the labels support.
         (edited("terms", alpha=0.015), "do not give its promise"),
         (edited("terms", delta=0.0001), "do not give its promise"),
         (edited("terms", promise="gain"), "policies of its methods"),
@@ -188,16 +188,16 @@ def test_off_is_a_policy_too(tmp_path):
         ({"digest": "0" * 64}, "edited by hand"),
     ],
 )
-def test_what_is_no_certificate_is_refused_in_one_line(tmp_path, change, said):
+def test_an_invalid_certificate_is_refused_in_one_line(tmp_path, change, message):
     path = tmp_path / "c.toml"
     path.write_text(tomli_w.dumps(GOOD.to_dict() | change), encoding="utf-8")
-    with pytest.raises(CertificateError, match=said) as caught:
+    with pytest.raises(CertificateError, match=message) as caught:
         Certificate.read(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", [None, "", "not toml", "schema = 2", f"x = {'[' * 5000}"])
-def test_a_file_that_holds_none_is_refused(tmp_path, text):
+def test_a_file_without_a_certificate_is_refused(tmp_path, text):
     path = tmp_path / "c.toml"
     if text is not None:
         path.write_text(text)
@@ -208,13 +208,13 @@ def test_a_file_that_holds_none_is_refused(tmp_path, text):
 @pytest.mark.parametrize(
     ("terms", "fixed", "broken", "holds"),
     [
-        (Terms(0.0001, gain=False), 9, 9, False),  # as an attack wrote it by hand
+        (Terms(0.0001, gain=False), 9, 9, False),  # a hand-written forgery
         (Terms(0.02), 9, 0, True),
-        (Terms(0.02), 4, 0, False),  # no gain
+        (Terms(0.02), 4, 0, False),  # no proven gain
         (Terms(0.02, gain=False), 4, 0, True),
         (Terms(0.02), 9, 5, False),
-        (Terms(0.02, break_costs=4.0), 9, 0, False),  # worth nothing at this cost
-        (Terms(0.02, right=0.005), 9, 0, False),  # of 240 right answers none broken says too little
+        (Terms(0.02, break_costs=4.0), 9, 0, False),  # no proven gain at this cost
+        (Terms(0.02, right=0.005), 9, 0, False),  # 240 right answers are too few
     ],
 )
 def test_counts_are_tested_again_when_a_certificate_is_read(tmp_path, terms, fixed, broken, holds):
@@ -236,13 +236,13 @@ def test_counts_are_tested_again_when_a_certificate_is_read(tmp_path, terms, fix
         Certificate.read(by_hand(tmp_path / "c.toml", table))
 
 
-def test_a_method_that_learns_without_labels_brings_what_it_learned():
+def test_a_batch_calibrated_certificate_contains_its_means():
     terms = Terms(promise="gain", methods=("pmi@1", "batch-calibrated"))
     policy = Policy(("batch-calibrated",), 0.0, "batch-calibrated")
     with pytest.raises(InputError, match="needs its means"):
         certificate(GOOD.subject, policy, terms, 30, 2)
-    made = certificate(GOOD.subject, policy, terms, 30, 2, means={"0a": (0.5, 0.5)})
-    table = made.to_dict()
+    written = certificate(GOOD.subject, policy, terms, 30, 2, means={"0a": (0.5, 0.5)})
+    table = written.to_dict()
     other = {"operators": ["pmi@1"], "margin": 0.0, "method": "pmi@1"}
     for part, value in (("policy", other), ("means", {"0a": [0.9, 0.1]}), ("means", {})):
         with pytest.raises(CertificateError):
@@ -253,10 +253,10 @@ def marked(**changes):
     return {"marks": {**GOOD.subject.marks, **changes}}
 
 
-def test_a_certificate_is_for_what_it_names():
+def test_a_certificate_applies_only_to_its_model_and_template():
     GOOD.check(GOOD.subject)
     GOOD.check_template("demo/prompt 1")
-    for said, theirs in [
+    for message, theirs in [
         ("the model 'org/model', and this is 'org/other'", {"model": "org/other"}),
         ("the weights of org/model 'a1b2', and this is 'b2a1'", marked(weights="b2a1")),
         ("the dtype of org/model 'float32', and this is 'bfloat16'", marked(dtype="bfloat16")),
@@ -266,21 +266,21 @@ def test_a_certificate_is_for_what_it_names():
         ("tau_dim = 1.0015, not 1.01", {"theta": Theta(tau_dim=1.01)}),
         ("scorer.outside = clip, not floor", {"theta": Theta(scorer=ScorerTheta(outside="floor"))}),
     ]:
-        with pytest.raises(CertificateError, match=re.escape(said)):
+        with pytest.raises(CertificateError, match=re.escape(message)):
             GOOD.check(replace(GOOD.subject, **theirs))
     with pytest.raises(CertificateError, match="'demo/prompt 1', and this is 'demo/prompt 2'"):
         GOOD.check_template("demo/prompt 2")
 
 
-def test_a_subject_is_what_a_run_records_of_its_model(tmp_path):
+def test_a_subject_is_read_from_a_runs_description(tmp_path):
     described = {"model": "org/model", "theta": {}, "chat": None}
     assert Subject.of(described) == Subject("org/model")
-    known = {"revision": "abc", "quantisation": "nf4 (bitsandbytes)", "weights": None}
+    extra = {"revision": "abc", "quantisation": "nf4 (bitsandbytes)", "weights": None}
     marks = {"commit": "abc", "quantisation": "nf4 (bitsandbytes)"}
-    assert Subject.of(described | known).marks == marks
+    assert Subject.of(described | extra).marks == marks
     chat = {"system": None, "template": "0a", "thinking": None}
     assert "0a" in Subject.of(described | {"chat": chat}).chat
-    # A folder is known by its own name and by what is in it.
+    # A folder is identified by its name and its content.
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     (folder / "config.json").write_text("{}")
@@ -289,7 +289,7 @@ def test_a_subject_is_what_a_run_records_of_its_model(tmp_path):
     assert Subject.of(described | {"weights": "0b"}).marks == {"weights": "0b"}
 
 
-def test_one_digest_is_over_all_of_a_subject():
+def test_the_digest_covers_all_fields_of_a_subject():
     subject = GOOD.subject
     others = [
         replace(subject, theta=Theta(tau_dim=1.01)),
@@ -301,7 +301,7 @@ def test_one_digest_is_over_all_of_a_subject():
 
 
 @pytest.mark.parametrize(
-    ("own", "rule"),
+    ("policy", "rule"),
     [
         (Policy(("decisive", "mix"), 0.25), None),
         (Policy(("decisive", "early"), 0.25), None),
@@ -310,33 +310,35 @@ def test_one_digest_is_over_all_of_a_subject():
         (OFF, "nothing may override"),
     ],
 )
-def test_an_override_stands_or_gives_way_to_the_model(own, rule):
-    wanted = decided([-1.5, -1.0, -3.0], [-1.0, -1.25, -3.0])
+def test_an_override_is_allowed_or_withheld(policy, rule):
+    override = decided([-1.5, -1.0, -3.0], [-1.0, -1.25, -3.0])
     terms = Terms(0.02, methods=("trace", "pmi@1"))
-    stood = certificate(GOOD.subject, own, terms, 50).obey(wanted)
+    decision = certificate(GOOD.subject, policy, terms, 50).obey(override)
     if rule is None:
-        assert stood.withheld is None and stood.index == 1 and stood.operator == "decisive"
-        assert np.array_equal(stood.scores, wanted.scores)
+        assert decision.withheld is None and decision.index == 1
+        assert decision.operator == "decisive"
+        assert np.array_equal(decision.scores, override.scores)
         return
-    assert (stood.index, stood.operator, stood.corrected, stood.answer) == (0, "base", False, "a")
-    assert np.array_equal(stood.scores, wanted.base_scores)
-    told = stood.to_dict()["withheld"]
-    assert (told["rule"], told["index"], told["answer"]) == (rule, 1, "b")
-    assert told["operator"] == "decisive" and told["scores"] == [-1.5, -1.0, -3.0]
-    assert f"({rule}): the answer stays “a”" in explain(stood)
+    assert (decision.index, decision.operator, decision.answer) == (0, "base", "a")
+    assert not decision.corrected
+    assert np.array_equal(decision.scores, override.base_scores)
+    withheld = decision.to_dict()["withheld"]
+    assert (withheld["rule"], withheld["index"], withheld["answer"]) == (rule, 1, "b")
+    assert withheld["operator"] == "decisive" and withheld["scores"] == [-1.5, -1.0, -3.0]
+    assert f"({rule}): the answer stays “a”" in explain(decision)
 
 
-def test_what_is_no_override_is_left_as_it_is():
+def test_answers_without_override_are_unchanged():
     same = decided([-1.0, -1.5, -3.0], [-0.2, -1.25, -3.0], operator="mix")
     left = replace(GOOD, policy=OFF, threshold=None).obey(same)
     assert left.withheld is None and left.operator == "mix" and not left.deferred
     assert np.array_equal(left.scores, same.scores)
 
 
-def test_what_is_unsure_is_deferred_by_the_scores_that_are_shown():
-    wanted = decided([-9.0, -1.0, -9.0], [-1.0, -1.25, -1.5])
-    lets, withholds = (replace(GOOD, policy=p, threshold=0.5) for p in (GOOD.policy, OFF))
-    assert not lets.obey(wanted).deferred and withholds.obey(wanted).deferred
-    assert "deferred" in explain(withholds.obey(wanted))
-    at = softmax(wanted.base_scores).max()
-    assert not replace(withholds, threshold=at).obey(wanted).deferred
+def test_deferral_uses_the_scores_of_the_shown_answer():
+    override = decided([-9.0, -1.0, -9.0], [-1.0, -1.25, -1.5])
+    allows, withholds = (replace(GOOD, policy=p, threshold=0.5) for p in (GOOD.policy, OFF))
+    assert not allows.obey(override).deferred and withholds.obey(override).deferred
+    assert "deferred" in explain(withholds.obey(override))
+    at = softmax(override.base_scores).max()
+    assert not replace(withholds, threshold=at).obey(override).deferred

@@ -1,4 +1,4 @@
-"""Labelled items from records: which count, what they say, and which records are refused."""
+"""Labelled items from records: which ones count, their values, and records that are refused."""
 
 import json
 import sys
@@ -21,25 +21,25 @@ from lastword.trust.evidence import GroupEvidence
 from lastword.trust.terms import Terms
 
 
-def written(folder, *benchmarks, items=120, theta=None, **options):
+def write_benchmarks(folder, *benchmarks, items=120, theta=None, **options):
     for benchmark in benchmarks:
         write_cells(synthetic_cell(benchmark=benchmark, items=items, **options), folder, theta)
     return folder
 
 
 def rewrite(folder, **changes):
-    """Change what the one run of a folder says."""
+    """Change the run file of a folder's only run."""
     (path,) = folder.rglob(RUN_FILE)
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_items_are_what_the_records_say(tmp_path):
+def test_items_agree_with_the_records(tmp_path):
     records = synthetic_cell(items=80, failed=3)
     write_cells(records, tmp_path)
     sample = read_sample(tmp_path)
-    counted = records[records["mc1_base"].notna()]
-    assert sample.failed == 3 and len(sample.items) == len(counted) < len(records) - 3
-    for place, (_, row) in enumerate(counted.iterrows()):
+    valid = records[records["mc1_base"].notna()]
+    assert sample.failed == 3 and len(sample.items) == len(valid) < len(records) - 3
+    for place, (_, row) in enumerate(valid.iterrows()):
         scores, base = np.array(row["scores"]), np.array(row["base_scores"])
         expected = {
             "mc1": row["mc1"],
@@ -54,30 +54,30 @@ def test_items_are_what_the_records_say(tmp_path):
             assert getattr(sample.items, name)[place] == value, name
 
 
-def test_a_certificate_says_what_it_is_for_and_carries_what_is_watched(tmp_path):
-    written(tmp_path, "halueval-qa", items=400)
+def test_a_certificate_has_its_subject_and_the_drift_reference(tmp_path):
+    write_benchmarks(tmp_path, "halueval-qa", items=400)
     sample = read_sample(tmp_path)
     finding = certify(sample.items, sample.scalar, Terms(0.3, 0.1))
-    made = Outcome(sample, finding, ControlResults({}, float("nan"))).certificate
-    assert made.subject.model == "org/model-a" and made.subject.theta == Theta()
-    assert made.benchmarks == {"halueval-qa": "of halueval-qa"}
-    assert made.templates == ("synthetic 1 (000000000000)",)
-    assert made.policy == finding.policy and made.counts.items == 400
+    certificate = Outcome(sample, finding, ControlResults({}, float("nan"))).certificate
+    assert certificate.subject.model == "org/model-a" and certificate.subject.theta == Theta()
+    assert certificate.benchmarks == {"halueval-qa": "of halueval-qa"}
+    assert certificate.templates == ("synthetic 1 (000000000000)",)
+    assert certificate.policy == finding.policy and certificate.counts.items == 400
     records = load_records(tmp_path)
     watched = set(statistics(records.iloc[0].to_dict()))
-    assert set(made.reference) == watched - {"early"}  # I(M) = 2: mix
-    assert {len(values) for values in made.reference.values()} == {400}
+    assert set(certificate.reference) == watched - {"early"}  # I(M) = 2: mix is used
+    assert {len(values) for values in certificate.reference.values()} == {400}
     confident = [max(np.exp(b) / np.exp(b).sum()) for b in records["base_scores"]]
-    assert made.reference["confidence"] == pytest.approx(confident, rel=1e-5)
+    assert certificate.reference["confidence"] == pytest.approx(confident, rel=1e-5)
 
 
-def test_a_large_sample_is_drawn_from(tmp_path):
-    written(tmp_path, "halueval-qa", items=1100)
+def test_the_reference_of_a_large_sample_has_a_thousand_items(tmp_path):
+    write_benchmarks(tmp_path, "halueval-qa", items=1100)
     assert {len(v) for v in read_sample(tmp_path).reference.values()} == {1000}
 
 
-def test_several_benchmarks_count_together_only_where_they_are_named(tmp_path):
-    written(tmp_path, "halueval-qa", "halueval-sum")
+def test_several_benchmarks_are_read_only_if_named(tmp_path):
+    write_benchmarks(tmp_path, "halueval-qa", "halueval-sum")
     with pytest.raises(RecordError, match="halueval-qa, halueval-sum; name those"):
         read_sample(tmp_path)
     both = read_sample(tmp_path, ["halueval-qa", "halueval-sum"])
@@ -87,24 +87,24 @@ def test_several_benchmarks_count_together_only_where_they_are_named(tmp_path):
         read_sample(tmp_path, ["demo"])
 
 
-def test_a_certificate_is_for_one_model_and_one_theta(tmp_path):
-    written(tmp_path, "halueval-qa")
-    written(tmp_path, "halueval-sum", theta=Theta(tau_dim=1.01))
+def test_records_of_two_models_or_thetas_are_refused(tmp_path):
+    write_benchmarks(tmp_path, "halueval-qa")
+    write_benchmarks(tmp_path, "halueval-sum", theta=Theta(tau_dim=1.01))
     with pytest.raises(RecordError, match="another Theta"):
         read_sample(tmp_path, ["halueval-qa", "halueval-sum"])
-    written(tmp_path, "halueval-qa", model="org/other")
+    write_benchmarks(tmp_path, "halueval-qa", model="org/other")
     with pytest.raises(RecordError, match="org/model-a and org/other"):
         read_sample(tmp_path)
 
 
-def test_what_is_not_whole_or_was_certified_is_refused(tmp_path):
-    written(tmp_path, "halueval-qa")
-    for changes, said in (
+def test_unfinished_and_certified_runs_are_refused(tmp_path):
+    write_benchmarks(tmp_path, "halueval-qa")
+    for changes, message in (
         ({"certificate": {"policy": "x"}}, "under a certificate"),
         ({"certificate": None, "invariant": 0.3}, r"I\(M\) is not the run's"),
     ):
         rewrite(tmp_path, **changes)
-        with pytest.raises(RecordError, match=said):
+        with pytest.raises(RecordError, match=message):
             read_sample(tmp_path)
     rewrite(tmp_path, invariant=2.0)
     next(tmp_path.rglob("part-00000.parquet")).unlink()
@@ -114,7 +114,7 @@ def test_what_is_not_whole_or_was_certified_is_refused(tmp_path):
         read_sample(tmp_path / "nowhere")
 
 
-def test_statistics_are_of_what_trace_wanted(tmp_path):
+def test_statistics_count_the_operator_before_withholding(tmp_path):
     record = synthetic_cell(items=20).iloc[5].to_dict()
     plain = statistics(record)
     assert plain["scalar"] == (record["regime"] == "scalar")
@@ -125,7 +125,7 @@ def test_statistics_are_of_what_trace_wanted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "edit", "said"),
+    ("name", "edit", "message"),
     [
         ("trajectory", lambda S: np.where(S == S[0, 2], np.nan, S), "not finite"),
         ("trajectory", lambda S: np.delete(S, 3, axis=1), "does not have"),
@@ -135,17 +135,17 @@ def test_statistics_are_of_what_trace_wanted(tmp_path):
         ("mc1", lambda mc1: 1.0 - mc1, "mc1 is another"),
     ],
 )
-def test_an_edited_record_is_refused_by_name_of_the_item(tmp_path, name, edit, said):
+def test_an_edited_record_is_refused_and_its_item_named(tmp_path, name, edit, message):
     records = synthetic_cell(benchmark="halueval-qa", items=60)
     records.at[17, name] = edit(records.at[17, name])
     write_cells(records, tmp_path)
-    with pytest.raises(RecordError, match=said) as caught:
+    with pytest.raises(RecordError, match=message) as caught:
         read_sample(tmp_path)
     assert f"item {records['id'][17]}:" in str(caught.value)
 
 
 def blind_cell(items: int = 40):
-    """A cell whose items share one frame, read once without the question."""
+    """Return a cell whose items have one blind prompt, with equal blind scores."""
     records = synthetic_cell(benchmark="halueval-qa", items=items)
     read = np.random.default_rng(3).normal(size=(2, 4))
     records["candidates"] = [("c0", "c1")] * items
@@ -156,21 +156,21 @@ def blind_cell(items: int = 40):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("blind_scores", "blind scores are not the last blind depth"),
         ("content_free_scores", "content-free scores are not those of the same frame"),
     ],
 )
-def test_blind_readings_are_not_believed_either(tmp_path, name, said):
+def test_edited_blind_scores_are_refused(tmp_path, name, message):
     records = blind_cell()
     write_cells(records, tmp_path / "honest")
     assert len(read_sample(tmp_path / "honest").items) == 40
     records.at[records.index[-1], name] = (np.array(records[name].iloc[-1]) + 0.5).tolist()
     write_cells(records, tmp_path / "edited")
-    with pytest.raises(RecordError, match=said):
+    with pytest.raises(RecordError, match=message):
         read_sample(tmp_path / "edited")
-    if name == "blind_scores":  # its trajectory with it: another frame than the content-free one's
+    if name == "blind_scores":  # with its trajectory: it differs from the other items' frame
         last = records["blind_trajectory"].iloc[-1]
         records.at[records.index[-1], "blind_trajectory"] = (np.array(last) + 0.5).tolist()
         write_cells(records, tmp_path / "both")
@@ -178,7 +178,7 @@ def test_blind_readings_are_not_believed_either(tmp_path, name, said):
             read_sample(tmp_path / "both")
 
 
-def test_depths_that_are_dropped_everywhere_are_refused(tmp_path):
+def test_records_without_a_depth_are_refused(tmp_path):
     records = synthetic_cell(benchmark="halueval-qa", items=30)
     records["trajectory"] = [np.delete(S, 3, axis=1) for S in records["trajectory"]]
     write_cells(records, tmp_path)
@@ -188,7 +188,7 @@ def test_depths_that_are_dropped_everywhere_are_refused(tmp_path):
         read_sample(tmp_path)
 
 
-def test_an_item_that_failed_counts_as_broken():
+def test_a_failed_item_counts_as_broken():
     cell = synthetic_cell(benchmark="halueval-qa", items=60)
     assert len(labelled([cell[:0]])) == 0
     items = labelled([cell])
@@ -200,12 +200,12 @@ def test_an_item_that_failed_counts_as_broken():
         assert b.fixed == a.fixed
 
 
-def test_records_without_their_texts_are_copies_where_they_score_alike(tmp_path):
+def test_records_without_texts_are_copies_if_their_scores_are_equal(tmp_path):
     records = synthetic_cell(benchmark="halueval-qa", items=30)
     records = pd.concat([records, records.iloc[:5]], ignore_index=True)
-    own: dict = {"id": list(map(str, range(35))), "place": range(35), "prompt": ""}
-    own["candidates"] = [("x", "xx")] * 35
-    write_cells(records.assign(**own), tmp_path)
+    fields: dict = {"id": list(map(str, range(35))), "place": range(35), "prompt": ""}
+    fields["candidates"] = [("x", "xx")] * 35
+    write_cells(records.assign(**fields), tmp_path)
     assert read_sample(tmp_path).items.group_count == 30
 
 
@@ -220,12 +220,12 @@ COMMITTED = sorted(
     by_night(COMMITTED, COMMITTED[::6]) if COMMITTED else [],
     ids=lambda run: "/".join(run.parts[-4:-1]),
 )
-def test_records_of_ours_follow_from_their_trajectories(run):
+def test_committed_records_agree_with_their_trajectories(run):
     sample = read_sample(Path(str(run.parent)), methods=None)
     assert sample.items.group_count > 0.7 * len(sample.items) > 0
 
 
-def test_items_that_name_a_group_and_pairs_belong_together(tmp_path):
+def test_items_of_one_group_or_pair_are_one_group(tmp_path):
     records = synthetic_cell(benchmark="halueval-qa", items=40)
     records["shared"] = [f"user {i // 4}" if i < 20 else None for i in range(40)]
     records["id"] = [f"pair/{i // 2}/{'ab'[i % 2]}" if i >= 30 else f"i{i}" for i in range(40)]
@@ -236,7 +236,7 @@ def test_items_that_name_a_group_and_pairs_belong_together(tmp_path):
     assert len(set(zip(groups.tolist(), expected, strict=True))) == len(set(expected)) == 20
 
 
-def test_what_trace_decided_is_certified_without_the_methods(tmp_path, monkeypatch):
+def test_trace_is_certified_without_importing_other_methods(tmp_path, monkeypatch):
     write_cells(synthetic_cell(benchmark="halueval-qa", items=40), tmp_path)
-    monkeypatch.setitem(sys.modules, "lastword.methods", None)  # they need torch
+    monkeypatch.setitem(sys.modules, "lastword.methods", None)  # it would import torch
     assert len(read_sample(tmp_path).items) == 40

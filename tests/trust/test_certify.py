@@ -1,4 +1,4 @@
-"""Certificates: every formula against its naive definition, the edges, validity by simulation."""
+"""Certificates: formulas against naive definitions, edge cases, validity by simulation."""
 
 from dataclasses import astuple
 from math import ceil, comb, e, exp, log
@@ -26,7 +26,7 @@ OPERATORS = ("base", "decisive", "mix", "early")
 
 
 def items(size: int, seed: int, group_size: int = 1) -> Labelled:
-    """Anything: ties, half credits, every operator."""
+    """Return random items with ties, half credits and all operators."""
     rng = np.random.default_rng(seed)
     operators = rng.choice(OPERATORS[:3], size)
     overrides = (operators != "base") & (rng.random(size) < 0.8)
@@ -55,18 +55,18 @@ def at_most(k: int, n: int, p: float) -> float:
 def outcomes(
     data: Labelled, operators: tuple[str, ...], margin: float
 ) -> list[tuple[bool, bool, bool]]:
-    """Of each item: broken, fixed, and whether the base is right."""
-    found = []
+    """Return for each item if it is broken, if it is fixed, and if the base is right."""
+    flags = []
     for i in range(len(data)):
         stands = data.overrides[i] and data.operators[i] in operators and data.margins[i] >= margin
-        base = bool(data.mc1_base[i] > 0)  # a tie is right for the base
-        new = data.mc1[i] == 1  # and wrong for what is shown
-        found.append((bool(stands and base and not new), bool(stands and not base and new), base))
-    return found
+        base = bool(data.mc1_base[i] > 0)  # a tie counts as right for the base
+        new = data.mc1[i] == 1  # and as wrong for the answer shown
+        flags.append((bool(stands and base and not new), bool(stands and not base and new), base))
+    return flags
 
 
 def naive_mean_test(values: list[float], rate: float, exact: bool) -> float:
-    """H0: the mean is at least `rate`; values in [0, 1]."""
+    """Return the p-value of H0: the mean is at least `rate`; values are in [0, 1]."""
     n, mean = len(values), sum(values) / max(len(values), 1)
     tail = at_most(ceil(round(mean * n, 9)), n, rate)
     if exact:
@@ -77,28 +77,28 @@ def naive_mean_test(values: list[float], rate: float, exact: bool) -> float:
 
 
 def naive_p(data: Labelled, operators: tuple[str, ...], margin: float, terms: Terms) -> float:
-    """The largest p-value of what is promised, from lists of groups."""
+    """Return the largest p-value of the promises, computed from lists of groups."""
     members: dict = {}
-    for group, own in zip(data.groups, outcomes(data, operators, margin), strict=True):
-        members.setdefault(int(group), []).append(own)
+    for group, flags in zip(data.groups, outcomes(data, operators, margin), strict=True):
+        members.setdefault(int(group), []).append(flags)
     exact, c = len(members) == len(data), terms.break_costs
-    broken = [sum(k for k, _, _ in own) / len(own) for own in members.values()]
+    broken = [sum(k for k, _, _ in group) / len(group) for group in members.values()]
     worth = [
-        (sum(c * k - f for k, f, _ in own) / len(own) + 1) / (1 + c)
-        for own in members.values()
-        if any(k or f for k, f, _ in own)
+        (sum(c * k - f for k, f, _ in group) / len(group) + 1) / (1 + c)
+        for group in members.values()
+        if any(k or f for k, f, _ in group)
     ]
     p = [naive_mean_test(broken, terms.alpha, exact)] if terms.promise == "breaks" else []
     if terms.gain:
         p.append(naive_mean_test(worth, 1 / (1 + c), exact))
     if terms.right is not None:
-        among = [[k for k, _, base in own if base] for own in members.values()]
+        among = [[k for k, _, base in group if base] for group in members.values()]
         p.append(naive_mean_test([sum(k) / len(k) for k in among if k], terms.right, exact))
     return max(p)
 
 
 def naive_certified(data: Labelled, terms: Terms) -> set:
-    """The certified policies, one after the other."""
+    """Return the certified policies, tested one after the other."""
     margins = (3.0, 2.0, 1.0, 0.25) if terms.promise == "breaks" else (0.0,)
     level = terms.delta / terms.looks / len(margins)
     both = ("decisive", "mix")
@@ -113,7 +113,9 @@ def naive_certified(data: Labelled, terms: Terms) -> set:
     st.sampled_from([1, 1, 2, 5]),
     st.sampled_from([(1.0, None, 1), (0.5, None, 2), (2.0, 0.25, 1)]),
 )
-def test_what_is_certified_and_chosen_is_the_definition(seed, alpha, promised, group_size, more):
+def test_certified_and_chosen_policies_agree_with_the_definition(
+    seed, alpha, promised, group_size, more
+):
     data = items(150, seed, group_size)
     promise, gain = promised
     costs, right, looks = more
@@ -123,14 +125,14 @@ def test_what_is_certified_and_chosen_is_the_definition(seed, alpha, promised, g
             certify(data, "mix", terms)
         return
     finding = certify(data, "mix", terms)
-    kept = {(t.policy.operators, t.policy.margin) for t in finding.trials if t.certified}
-    assert kept == naive_certified(data, terms)
+    certified = {(t.policy.operators, t.policy.margin) for t in finding.trials if t.certified}
+    assert certified == naive_certified(data, terms)
     order = {}
     for trial in finding.trials:
         p = trial.policy.operators, trial.policy.margin
         k, f, _ = map(sum, zip(*outcomes(data, *p), strict=True))
         assert (trial.evidence.fixed, trial.evidence.broken) == (f, k)
-        if p in kept and f > costs * k:
+        if p in certified and f > costs * k:
             order[p] = (f - costs * k, -k, p[1])
     if finding.chosen is None:
         assert not order and finding.policy == OFF
@@ -142,7 +144,7 @@ def test_what_is_certified_and_chosen_is_the_definition(seed, alpha, promised, g
 
 @settings(max_examples=20)
 @given(st.integers(0, 10**6))
-def test_breaking_grows_as_the_margin_falls_and_what_is_withheld_is_the_base(seed):
+def test_a_lower_margin_breaks_more_and_withheld_overrides_show_the_base(seed):
     data = items(60, seed)
     for operators in (("decisive",), ("mix",), ("decisive", "mix")):
         chain = [Policy(operators, margin) for margin in reversed(MARGINS)]
@@ -150,15 +152,15 @@ def test_breaking_grows_as_the_margin_falls_and_what_is_withheld_is_the_base(see
         assert broken == sorted(broken)
         for policy in chain:
             confidence, right = data.shown(policy)
-            held = data.overrides & ~data.stands(policy)
-            assert np.array_equal(confidence[held], data.base_confidence[held])
-            assert np.array_equal(right[held], data.mc1_base[held] == 1)
-            assert np.array_equal(confidence[~held], data.confidence[~held])
+            withheld = data.overrides & ~data.stands(policy)
+            assert np.array_equal(confidence[withheld], data.base_confidence[withheld])
+            assert np.array_equal(right[withheld], data.mc1_base[withheld] == 1)
+            assert np.array_equal(confidence[~withheld], data.confidence[~withheld])
             assert not np.logical_and(*changed(data, policy)).any()
     assert not data.stands(OFF).any()
 
 
-def test_the_family_is_fixed_by_the_methods_and_shares_add_up():
+def test_the_methods_determine_the_policies_and_shares_sum_to_one():
     assert [(p.operators, p.margin) for p in family("early")] == [
         (("decisive", "early"), margin) for margin in (3.0, 2.0, 1.0, 0.25)
     ]
@@ -174,7 +176,7 @@ def test_the_family_is_fixed_by_the_methods_and_shares_add_up():
     assert (scalar_operator(1.5, 1.0), scalar_operator(1.0, 1.0)) == ("mix", "early")
 
 
-def test_a_policy_says_which_rule_an_override_fails():
+def test_a_policy_names_the_rule_that_withholds_an_override():
     policy = Policy(("decisive",), 1.0)
     assert policy.withholds("decisive", 1.0) is None
     assert policy.withholds("decisive", 0.99) == "a margin of at least 1 nats"
@@ -191,7 +193,7 @@ def test_a_policy_says_which_rule_an_override_fails():
 
 
 @pytest.mark.parametrize(("alpha", "delta", "gain"), [(0.02, 0.05, False), (0.05, 0.15, True)])
-def test_the_least_number_of_items_is_the_least(alpha, delta, gain):
+def test_the_minimum_number_of_items_is_exact(alpha, delta, gain):
     terms = Terms(alpha, delta, gain)
     first = delta / 4
     assert terms.least == ceil(round(log(first) / log(1 - alpha), 9))
@@ -206,7 +208,7 @@ def test_the_least_number_of_items_is_the_least(alpha, delta, gain):
         certify(labelled([]), "mix", terms)
 
 
-def test_a_gain_alone_takes_few_labels():
+def test_a_gain_needs_few_labels():
     terms = Terms(promise="gain")
     assert terms.least == 5 == ceil(log(0.05) / log(0.5))
     perfect = Population.of([Kind(1.0, False, True, "decisive")])
@@ -215,7 +217,7 @@ def test_a_gain_alone_takes_few_labels():
 
 @pytest.mark.parametrize("name", ["alpha", "delta", "error", "right"])
 @pytest.mark.parametrize("value", [0.0, 1.0, -0.1, float("nan")])
-def test_a_promise_is_a_share(name, value):
+def test_terms_outside_zero_and_one_are_refused(name, value):
     with pytest.raises(InputError, match=name):
         Terms(**{name: value})
 
@@ -223,7 +225,7 @@ def test_a_promise_is_a_share(name, value):
 @pytest.mark.parametrize(
     ("name", "value"), [("look", 0), ("look", 2), ("break_costs", 0.0), ("break_costs", np.inf)]
 )
-def test_looks_and_costs_are_numbers_of_something(name, value):
+def test_invalid_looks_costs_and_promises_are_refused(name, value):
     with pytest.raises(InputError, match=name):
         Terms(**{name: value})
     with pytest.raises(InputError, match="no-gain"):
@@ -231,14 +233,14 @@ def test_looks_and_costs_are_numbers_of_something(name, value):
 
 
 @pytest.mark.parametrize(("operator", "gain"), [("decisive", -300), ("base", 0)])
-def test_where_all_is_broken_or_nothing_overridden_no_number_helps(operator, gain):
+def test_no_number_of_labels_certifies_a_loss_or_no_override(operator, gain):
     kind = Kind(1, True, operator == "base", operator)
     finding = certify(labelled([kind] * 300), "mix", Terms(0.1))
     assert finding.chosen is None and finding.needed is None and finding.policy == OFF
     assert finding.best.gain == gain and {t.evidence.overrides for t in finding.trials} == {-gain}
 
 
-def test_a_tie_for_first_counts_against_us():
+def test_ties_count_against_the_correction():
     data = vars(labelled([Kind(1, True, True, "decisive")] * 4))
     ties = Labelled(
         **data | {"mc1_base": np.array([0.5, 0.5, 0.0, 1.0]), "mc1": np.array([1.0, 0.0, 0.5, 0.5])}
@@ -251,9 +253,9 @@ def test_a_tie_for_first_counts_against_us():
     assert ties.shown(OFF)[1].tolist() == [False, False, False, True]
 
 
-def test_needed_is_about_the_number_at_which_it_passes():
-    few = [Kind(1, False, True, "decisive")] * 12 + [Kind(1, True, False, "decisive")] * 3
-    data = labelled(few + [Kind(1, True, True)] * 285)  # 1% broken, 4% fixed
+def test_the_needed_number_of_labels_passes():
+    changes = [Kind(1, False, True, "decisive")] * 12 + [Kind(1, True, False, "decisive")] * 3
+    data = labelled(changes + [Kind(1, True, True)] * 285)  # 1% broken, 4% fixed
     terms = Terms(0.02)
     finding = certify(data, "mix", terms)
     assert finding.chosen is None and finding.needed is not None and finding.needed > 300
@@ -275,28 +277,28 @@ def test_the_threshold_is_the_smallest_that_holm_certifies(seed, error):
     confidence, right = data.shown(policy)
     p_values = []
     for tau in THRESHOLDS:
-        given_ = [r for c, r in zip(confidence, right, strict=True) if c >= tau]
-        p_values.append(at_most(sum(not r for r in given_), len(given_), error))
-    kept = set()
+        answered = [r for c, r in zip(confidence, right, strict=True) if c >= tau]
+        p_values.append(at_most(sum(not r for r in answered), len(answered), error))
+    certified = set()
     for rank, place in enumerate(sorted(range(20), key=lambda i: p_values[i])):
-        if p_values[place] * (20 - rank) > 0.1 / 5:  # four policies and none
+        if p_values[place] * (20 - rank) > 0.1 / 5:  # four policies, and deferral
             break
-        kept.add(place)
-    found = defer(data, policy, error, 0.1, Terms().policies)
-    assert found.threshold == (THRESHOLDS[min(kept)] if kept else None)
-    if found.threshold is not None:
-        wrong = (~right)[confidence >= found.threshold]
-        assert (found.answered, found.wrong) == (len(wrong), wrong.sum())
+        certified.add(place)
+    deferral = defer(data, policy, error, 0.1, Terms().policies)
+    assert deferral.threshold == (THRESHOLDS[min(certified)] if certified else None)
+    if deferral.threshold is not None:
+        wrong = (~right)[confidence >= deferral.threshold]
+        assert (deferral.answered, deferral.wrong) == (len(wrong), wrong.sum())
 
 
-# --- validity: of many certificates, few may be wrong -----------------------------------------
+# --- validity: only few of many certificates may be wrong --------------------------------------
 
 REDRAWS, DELTA = 2000, 0.05
-MOST = DELTA + 3.7 * (DELTA * (1 - DELTA) / REDRAWS) ** 0.5  # missed by chance once in 10,000
+MOST = DELTA + 3.7 * (DELTA * (1 - DELTA) / REDRAWS) ** 0.5  # exceeded by chance once in 10,000
 
 
 def breaking(rate: float) -> Population:
-    """Overrides break this share of all items, at margins that no threshold parts."""
+    """Return a population whose overrides break this share of items, at any margin."""
     return Population.of(
         [
             Kind(share / 2, base, not base, operator)
@@ -306,45 +308,45 @@ def breaking(rate: float) -> Population:
     )
 
 
-POLICIES = [*FAMILY, OFF]  # -1 is the last
+POLICIES = [*FAMILY, OFF]  # index -1 is OFF
 
 
 def chosen(population: Population, items: int, terms: Terms, size: int = 1, rule=None) -> list:
-    """The policy that each of many samples would have allowed, of copies in groups of this size."""
+    """Return the policy chosen from each of many samples, whose items are copied in groups."""
     drawn = population.counts([*FAMILY], items // size, REDRAWS, np.random.default_rng(7))
     return [POLICIES[place] for place in (rule or grouped)(*drawn, items // size, size, terms)]
 
 
 def grouped(fixed, broken, groups, size, terms):
-    """As the command has it: by the means of groups, which are 0 or 1 here."""
+    """Select policies as the command does, by the group means, which are 0 or 1 here."""
     alone = of_counts(fixed, broken, groups, terms.break_costs)
     return places_of(GroupEvidence(**vars(alone) | {"items": groups * size}), terms, FAMILY)
 
 
 def as_single_items(fixed, broken, groups, size, terms):
-    """What counts every copy as an item of its own."""
+    """Select policies as if every copy were an independent item."""
     return places_of(of_counts(size * fixed, size * broken, size * groups), terms, FAMILY)
 
 
 def plain(fixed, broken, groups, size, terms):
-    """Whatever broke at most alpha of the items that were seen."""
+    """Allow everything that broke at most alpha of the observed items."""
     return np.where((broken / groups <= terms.alpha).any(axis=1), 0, -1)
 
 
 def wrong_certificates(rate: float, size: int = 1, rule=None) -> float:
-    """Share of samples whose policy truly breaks more than alpha = 0.05."""
+    """Return the share of samples whose policy truly breaks more than alpha = 0.05."""
     population = breaking(rate)
     policies = chosen(population, 400, Terms(0.05, DELTA), size, rule)
     return float(np.mean([population.broken(policy) > 0.05 for policy in policies]))
 
 
 @pytest.mark.parametrize("rate", [0.049, 0.0501, 0.15])
-def test_few_certificates_are_wrong_and_by_a_plain_empirical_threshold_many_are(rate):
+def test_few_certificates_are_wrong_but_many_by_the_empirical_rate(rate):
     assert wrong_certificates(rate) <= MOST
     assert rate != 0.0501 or wrong_certificates(rate, rule=plain) > MOST + 0.2
 
 
-def test_many_samples_at_once_are_decided_as_one_by_one():
+def test_vectorised_choices_equal_single_ones():
     population, terms = breaking(0.02), Terms(0.05, DELTA, gain=True)
     policies = chosen(population, 400, terms)
     drawn = np.random.default_rng(7).multinomial(400, population.shares, size=REDRAWS)
@@ -354,25 +356,25 @@ def test_many_samples_at_once_are_decided_as_one_by_one():
     assert len(set(policies)) > 1
 
 
-def test_few_gains_are_none():
+def test_few_certified_gains_are_wrong():
     shares = ((0.1, True), (0.098, False))
     loses = Population.of(
         [Kind(s, base, not base, o) for s, base in shares for o in ("decisive", "mix")]
     )
-    asked = chosen(loses, 300, Terms(0.4, DELTA, gain=True))
-    unasked = chosen(loses, 300, Terms(0.4, DELTA, gain=False))
-    assert np.mean([policy != OFF for policy in asked]) <= MOST
-    assert np.mean([policy != OFF for policy in unasked]) > 0.3  # half of them look like a gain
+    with_gain = chosen(loses, 300, Terms(0.4, DELTA, gain=True))
+    without = chosen(loses, 300, Terms(0.4, DELTA, gain=False))
+    assert np.mean([policy != OFF for policy in with_gain]) <= MOST
+    assert np.mean([policy != OFF for policy in without]) > 0.3  # half of them seem to gain
 
 
-def test_of_probe_and_corrections_few_gains_are_none_and_the_probe_is_judged_by_its_half():
+def test_few_gains_among_probe_and_corrections_are_wrong():
     methods = ("pmi@1", "batch-calibrated", "probe@19")
     shares = family("mix", methods, "gain")
     terms = Terms(promise="gain", methods=methods)
     rng, wrong, redraws = np.random.default_rng(3), 0, 400
     for _ in range(redraws):
         base = rng.random(100) < 0.5
-        answers = {name: rng.random(100) < 0.5 for name in methods}  # nobody gains
+        answers = {name: rng.random(100) < 0.5 for name in methods}  # no true gain
         test = np.arange(100) >= 50
         finding = judge(
             [
@@ -388,7 +390,7 @@ def test_of_probe_and_corrections_few_gains_are_none_and_the_probe_is_judged_by_
     assert 0 < wrong / redraws <= DELTA + 3.7 * (DELTA * (1 - DELTA) / redraws) ** 0.5
 
 
-def test_every_step_is_tested_against_scipy():
+def test_tail_and_bound_agree_with_scipy():
     assert at_least(0.05, 3 / 400, 400, True) == pytest.approx(binom.cdf(3, 400, 0.05))
     for size, count, level in ((200, 0, 0.025), (409, 17, 0.001), (50, 50, 0.05)):
         clopper = beta.ppf(1 - level, count + 1, size - count) if count < size else 1.0
@@ -397,48 +399,48 @@ def test_every_step_is_tested_against_scipy():
 
 
 @pytest.mark.parametrize("size", [5, 10])
-def test_few_certificates_are_wrong_of_clusters_and_counting_copies_is(size):
+def test_few_certificates_on_groups_are_wrong_but_many_if_copies_count(size):
     assert wrong_certificates(0.0501, size) <= MOST
     assert wrong_certificates(0.0501, size, as_single_items) > MOST + 0.05
 
 
-def test_a_group_is_one_draw_and_copies_are_worth_nothing():
+def test_a_group_is_one_draw_whatever_its_size():
     sixty = Population.of([Kind(0.5, False, True, "decisive")]).draw(60, np.random.default_rng(3))
     copies = in_groups(sixty, 10)
     assert len(copies) == 600 and copies.group_count == 60
-    for few in (sixty, copies):
+    for data in (sixty, copies):
         with pytest.raises(InputError, match="at least 86 are needed"):
-            certify(few, "mix", Terms(0.05))
+            certify(data, "mix", Terms(0.05))
     fixes = Population.of([Kind(0.5, False, True, "decisive")])
     several = fixes.draw(300, np.random.default_rng(3))
     policy = Policy(("decisive", "mix"), 0.25)
-    evidence, alone = (own.evidence(policy) for own in (in_groups(several, 3), several))
+    evidence, alone = (data.evidence(policy) for data in (in_groups(several, 3), several))
     for name in ("groups", "rate", "fixed_rate", "discordant", "lost", "right_rate"):
         assert np.array_equal(getattr(evidence, name), getattr(alone, name)), name
     assert not evidence.exact and alone.exact
-    # What it costs not to be sure that values are 0 or 1.
+    # The tests for values in [0, 1] are weaker than those for 0 or 1.
     assert (evidence.breaks(0.05) >= alone.breaks(0.05) * (1 - 1e-9)).all()
     assert (evidence.gains(1.0) >= alone.gains(1.0) * (1 - 1e-9)).all()
 
 
 @pytest.mark.parametrize("costs", [1.0, 3.0])
-def test_the_lower_bound_of_the_worth_is_rarely_too_high(costs):
+def test_the_lower_bound_of_the_net_gain_is_rarely_too_high(costs):
     kinds = [Kind(0.02, True, False, "decisive"), Kind(0.08, False, True, "decisive")]
     population, policy = Population.of(kinds), Policy(("decisive", "mix"), 0.25)
     counts = population.counts([policy], 400, 500, np.random.default_rng(6))
     above = 0
-    for f, k in zip(*(own[:, 0] for own in counts), strict=True):
+    for f, k in zip(*(count[:, 0] for count in counts), strict=True):
         evidence = of_counts(f, k, 400, costs, right=300)
         bound = evidence.net_bound(costs, 0.2)
         above += bound > 0.08 - costs * 0.02
         shown = evidence.gains(costs) <= 0.2
         assert (bound >= 0) == shown and bound <= evidence.net(costs)
-    assert 0 < above / 500 <= 0.2  # at most 20%, and not never
+    assert 0 < above / 500 <= 0.2
 
 
-def test_the_lower_bound_of_the_worth_is_that_of_two_shares():
+def test_the_lower_bound_of_the_net_gain_is_a_product_of_two_bounds():
     evidence = of_counts(np.array(18), np.array(2), 400, right=300)
-    wins = 2 * beta.ppf(0.75 * 0.05, 18, 3) - 1  # of 20 that change, more than fixed than broken
+    wins = 2 * beta.ppf(0.75 * 0.05, 18, 3) - 1  # 18 of the 20 changed answers are fixed
     assert evidence.net_bound(1.0, 0.05) == pytest.approx(
         wins * beta.ppf(0.25 * 0.05, 20, 381), abs=1e-9
     )
@@ -447,22 +449,20 @@ def test_the_lower_bound_of_the_worth_is_that_of_two_shares():
     assert close.gains(1.0) <= 0.05 and close.net_bound(1.0, 0.05) == 0.0
 
 
-def test_a_promise_says_what_its_monitor_watches_and_what_a_look_may_spend():
+def test_the_monitored_rate_and_the_level_of_a_look():
     assert Terms(0.02, promise="breaks", break_costs=3.0).watched == 0.02
     assert Terms(0.02, promise="gain", break_costs=3.0).watched == 0.25
     assert Terms(0.02, 0.05, looks=5).level == pytest.approx(0.01)  # looks share delta
 
 
-def test_where_nothing_is_sure_enough_nothing_is_counted():
-    found = defer(labelled([Kind(1.0, base=False, shown=False)] * 30), OFF, 0.1, DELTA, 1)
-    assert astuple(found) == (0.1, None, 0, 0, 0, 0.0)
+def test_deferral_without_a_certified_threshold_counts_nothing():
+    deferral = defer(labelled([Kind(1.0, base=False, shown=False)] * 30), OFF, 0.1, DELTA, 1)
+    assert astuple(deferral) == (0.1, None, 0, 0, 0, 0.0)
 
 
 @pytest.mark.parametrize(("model", "baseline"), [(0.4, 0.7), (0.7, 0.5), (0.7, 0.7)])
-def test_a_gain_over_model_or_baseline_is_claimed_where_none_is_at_most_as_often_as_delta(
-    model, baseline
-):
-    """The policy is right on 70%, so that it gains over one of the two at least nothing."""
+def test_false_gains_over_model_or_baseline_are_at_most_delta(model, baseline):
+    """The policy is right on 70%, so it has no gain over at least one of the two."""
     rng, terms, rows, draws = np.random.default_rng(0), Terms(delta=0.1, promise="gain"), 60, 2000
     policy, groups, wrong = Policy(("pmi@1",), 0.0, "pmi@1"), np.arange(60), 0
     for _ in range(draws):

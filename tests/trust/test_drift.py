@@ -1,4 +1,4 @@
-"""The drift tests: ranks, bets, memory, and false warnings that are few however long one looks."""
+"""Drift tests: ranks, bets, saved state, and a bounded rate of false warnings."""
 
 from fractions import Fraction
 from math import exp
@@ -16,14 +16,14 @@ VALUES = st.sampled_from([-1.0, 0.0, 0.5, 2.0, float("inf")])
 
 
 @given(st.lists(VALUES, max_size=6), st.lists(VALUES, min_size=1, max_size=8))
-def test_ranks_and_wealth_are_their_definitions(reference, values):
-    test, seen = Martingale(reference, seed=3), list(reference)
+def test_ranks_and_wealth_agree_with_their_definitions(reference, values):
+    test, pool = Martingale(reference, seed=3), list(reference)
     wealth = dict.fromkeys((-1.5, -1.0, -0.5, 0.5, 1.0, 1.5), Fraction(1))
     for value in values:
         p = test.see(value)
-        seen.append(value)
-        above = sum(s > value for s in seen) / len(seen)
-        assert above <= p <= above + sum(s == value for s in seen) / len(seen)
+        pool.append(value)
+        above = sum(s > value for s in pool) / len(pool)
+        assert above <= p <= above + sum(s == value for s in pool) / len(pool)
         wealth = {
             e: w * (1 + Fraction(e) * (Fraction(p) - Fraction(1, 2))) for e, w in wealth.items()
         }
@@ -32,14 +32,14 @@ def test_ranks_and_wealth_are_their_definitions(reference, values):
 
 
 @pytest.mark.parametrize("values", ["normal", "ties"])
-def test_ranks_of_what_is_exchangeable_are_uniform(values):
+def test_ranks_of_exchangeable_values_are_uniform(values):
     rng = np.random.default_rng(2)
     drawn = rng.normal(size=2100) if values == "normal" else rng.integers(0, 2, 2100) * 1.0
     test = Martingale(drawn[:100])
     assert kstest([test.see(v) for v in drawn[100:]], "uniform").pvalue > 0.001
 
 
-def test_a_test_goes_on_where_it_stood():
+def test_a_resumed_test_continues_with_its_state():
     rng = np.random.default_rng(4)
     reference = {"confidence": rng.random(30), "d_eff": rng.random(30)}
     stream = [{"confidence": rng.random(), "d_eff": rng.random()} for _ in range(60)]
@@ -53,7 +53,7 @@ def test_a_test_goes_on_where_it_stood():
     assert whole.state()["wealth"] != first.state()["wealth"]
 
 
-def test_tests_that_follow_each_other_are_one_sequence():
+def test_two_tests_that_follow_each_other_equal_one():
     rng = np.random.default_rng(8)
     reference = {"confidence": rng.random(30), "d_eff": rng.random(30)}
     whole, *pair = (Drift(reference, 0.05) for _ in range(3))
@@ -65,10 +65,10 @@ def test_tests_that_follow_each_other_are_one_sequence():
         assert other.follow({name: [value] for name, value in values.items()}, one.state())
         assert one.state() == other.state() == whole.state()
     whole.see({"confidence": 0.5})
-    assert not pair[0].follow({}, whole.state())  # it has missed one
+    assert not pair[0].follow({}, whole.state())  # it missed one value
 
 
-def test_after_the_window_a_test_starts_again(monkeypatch):
+def test_a_test_restarts_after_its_window(monkeypatch):
     monkeypatch.setattr(drift, "WINDOW", 50)
     test, fresh = Martingale([0.0, 1.0], seed=1), Martingale([0.0, 1.0], seed=1)
     for place, value in enumerate(np.random.default_rng(5).random(60)):
@@ -78,23 +78,25 @@ def test_after_the_window_a_test_starts_again(monkeypatch):
     assert test.seen == 10 and np.array_equal(test.wealth, fresh.wealth)
 
 
-def test_what_moves_warns_once_and_what_does_not_is_silent():
+def test_only_a_changed_statistic_warns_and_only_once():
     rng = np.random.default_rng(6)
     reference = {"moved": rng.random(200), "same": rng.random(200), "absent": rng.random(200)}
-    watched, told = Drift(reference, 0.05), []
+    watched, warnings = Drift(reference, 0.05), []
     for _ in range(400):
-        told += watched.see({"moved": 0.4 + 0.6 * rng.random(), "same": rng.random(), "new": 1.0})
-    assert told == ["moved"] and watched.warned == {"moved"}
+        warnings += watched.see(
+            {"moved": 0.4 + 0.6 * rng.random(), "same": rng.random(), "new": 1.0}
+        )
+    assert warnings == ["moved"] and watched.warned == {"moved"}
     assert watched.tests["absent"].seen == 0
 
 
-def test_false_warnings_are_few_however_long_one_looks():
-    runs, steps, kept, delta = 100, 120, 30, 0.1
+def test_few_streams_without_change_ever_warn():
+    runs, steps, size, delta = 100, 120, 30, 0.1
     rng, warned = np.random.default_rng(7), 0
     for _ in range(runs):
-        values = rng.normal(size=kept + steps)
-        watched = Drift({"s": values[:kept]}, delta)
-        for value in values[kept:]:
+        values = rng.normal(size=size + steps)
+        watched = Drift({"s": values[:size]}, delta)
+        for value in values[size:]:
             watched.see({"s": value})
         warned += bool(watched.warned)
     assert warned / runs <= delta + 3.7 * (delta * (1 - delta) / runs) ** 0.5

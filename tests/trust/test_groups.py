@@ -1,4 +1,4 @@
-"""Groups: one normal form for copies, and items that share anything are one draw."""
+"""Groups: one normal form for copies; items with a common mark are one group."""
 
 import unicodedata
 
@@ -28,18 +28,18 @@ TEXT = "Where’s my order — “Café #5”?"
 def test_copies_are_one_group(copy):
     assert normal(copy) == normal(TEXT)
     items = [marks(str(i), text, ["a", "b"], None) for i, text in enumerate((TEXT, copy))]
-    assert numbers([list(own) for own in items]).tolist() == [0, 0]
+    assert numbers([list(item) for item in items]).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
     [("order 5", "order 6"), ("x < y", "x > y"), ("C++ code", "C code"), ("don't", "do")],
 )
-def test_other_questions_are_other_groups(one, other):
+def test_different_texts_have_different_normal_forms(one, other):
     assert normal(one) != normal(other)
 
 
-def test_what_names_one_group_or_is_a_pair_is_together():
+def test_items_with_one_group_or_of_a_pair_are_one_group():
     items = [
         marks("p/1/a", "one", ["x"], None),
         marks("p/1/b", "two", ["x"], None),
@@ -47,4 +47,4 @@ def test_what_names_one_group_or_is_a_pair_is_together():
         marks("4", "four", ["x"], "user"),
         marks("5", "five", ["x"], None),
     ]
-    assert numbers([list(own) for own in items]).tolist() == [0, 0, 1, 1, 2]
+    assert numbers([list(item) for item in items]).tolist() == [0, 0, 1, 1, 2]

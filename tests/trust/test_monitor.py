@@ -1,4 +1,4 @@
-"""The monitor: its definition, its memory, and false alarms that are few however long one looks."""
+"""The monitor: its definition, its state, and a bounded rate of false alarms."""
 
 from fractions import Fraction
 from math import inf, log
@@ -25,23 +25,23 @@ STEPS = 2000
 
 
 @given(st.lists(st.booleans(), max_size=40), st.sampled_from(["0.02", "0.1", "0.5"]))
-def test_the_wealth_is_the_mean_of_the_products(broken, alpha):
+def test_wealth_and_slip_agree_with_their_definitions(broken, alpha):
     a = Fraction(alpha)
     slips: list[Any] = [Fraction(0)] * 10
-    kept: list[list[Any]] = [[] for _ in range(10)]
+    started: list[list[Any]] = [[] for _ in range(10)]
     stakes = [Fraction(9, 10) / 2**j / a for j in range(10)]
     monitor = Monitor(float(a), 0.05)
     rest = [1.0, *(1 / (2 * (1 + log(t))) for t in range(1, len(broken) + 1))]
     for t, x in enumerate(broken):
         monitor = monitor.seen(x)
         won = [1 + stake * (int(x) - a) for stake in stakes]
-        for own, z in zip(kept, won, strict=True):  # the wealth of who starts at each label
-            own.append(rest[t] - rest[t + 1])
-            own[:] = [wealth * float(z) for wealth in own]
+        for wealths, z in zip(started, won, strict=True):  # one wealth per label to start at
+            wealths.append(rest[t] - rest[t + 1])
+            wealths[:] = [wealth * float(z) for wealth in wealths]
         slips = [(1 + r) * z for r, z in zip(slips, won, strict=True)]
-    staked = sum(map(sum, kept)) / 10
+    staked = sum(map(sum, started)) / 10
     assert monitor.log_wealth == pytest.approx(log(staked + rest[len(broken)]), abs=1e-9)
-    counts = log_wealth(sum(broken), len(broken), float(a))  # of one wealth from the first label on
+    counts = log_wealth(sum(broken), len(broken), float(a))  # one wealth from the first label
     products = [np.prod([float(1 + s * (int(x) - a)) for x in broken]) for s in stakes]
     assert counts == pytest.approx(log(np.mean(products)), abs=1e-9)
     slip = sum(slips) / 10
@@ -49,7 +49,7 @@ def test_the_wealth_is_the_mean_of_the_products(broken, alpha):
     assert (monitor.labelled, monitor.broken) == (len(broken), sum(broken))
 
 
-def test_the_alarm_stays_and_counts_that_are_none_are_refused():
+def test_an_alarm_stays_and_invalid_states_are_refused():
     monitor = Monitor(0.02, 0.05)
     for _ in range(4):
         monitor = monitor.seen(True)
@@ -70,7 +70,7 @@ def test_the_alarm_stays_and_counts_that_are_none_are_refused():
 
 
 def slipping(rates: np.ndarray, alpha: float, streams: int, patience: float) -> np.ndarray:
-    """Labels until the warning, by stream; the number of labels where there is none."""
+    """Return each stream's number of labels until the warning, or all without one."""
     rng, state = np.random.default_rng(3), np.full((streams, len(BETS)), -inf)
     first = np.full(streams, len(rates))
     for t, rate in enumerate(rates, start=1):
@@ -80,18 +80,18 @@ def slipping(rates: np.ndarray, alpha: float, streams: int, patience: float) -> 
     return first
 
 
-def test_a_change_after_two_thousand_good_labels_is_slipping_soon():
-    rates = np.repeat([0.0, 0.04], [2000, 4000])  # twice alpha after no break at all
+def test_a_change_after_two_thousand_good_labels_is_reported_soon():
+    rates = np.repeat([0.0, 0.04], [2000, 4000])  # no break, then twice alpha
     delay = slipping(rates, 0.02, 60, PATIENCE) - 2000
     assert delay.min() > 0 and delay.max() < 4000 and np.median(delay) < 1600
     drawn = np.random.default_rng(4).random((60, 4000)) < 0.04
     wealth = log_wealth(drawn.cumsum(axis=1), 2000 + np.arange(1, 4001), 0.02)
     soon = wealth[:, : int(np.median(delay))]
-    assert (soon >= log(20)).any(axis=1).mean() < 0.25  # one wealth has a start to win back
+    assert (soon >= log(20)).any(axis=1).mean() < 0.25  # one wealth has losses to recover
 
 
 def alarm_of_restarts(broken: np.ndarray, alpha: float) -> np.ndarray:
-    """Labels until the alarm, of every stream [streams]; inf where there is none."""
+    """Return each stream's number of labels until the alarm, or inf without one."""
     wealth = np.full((len(broken), len(BETS)), -inf)
     first = np.full(len(broken), inf)
     for t in range(broken.shape[1]):
@@ -102,7 +102,7 @@ def alarm_of_restarts(broken: np.ndarray, alpha: float) -> np.ndarray:
     return first
 
 
-def test_a_change_after_ten_thousand_good_labels_alarms_where_one_wealth_does_not():
+def test_a_change_after_ten_thousand_good_labels_alarms_but_not_with_one_wealth():
     alpha, good, streams = 0.05, 10_000, 60
     rng = np.random.default_rng(6)
     rates = np.repeat([alpha / 2, 2 * alpha], [good, 3000])
@@ -113,18 +113,18 @@ def test_a_change_after_ten_thousand_good_labels_alarms_where_one_wealth_does_no
     assert (one >= log(20)).any(axis=1).mean() < 0.5
 
 
-def test_false_alarms_are_few_however_long_one_looks():
+def test_few_streams_without_change_ever_alarm():
     alpha, delta, runs = 0.05, 0.05, 400
     calm = np.random.default_rng(0).random((runs, STEPS)) < alpha
     most = delta + 3.7 * (delta * (1 - delta) / runs) ** 0.5
     assert np.isfinite(alarm_of_restarts(calm, alpha)).mean() <= most
-    # A test that is made for one look fails where one looks all the time.
+    # A test for a single look fails if it is repeated after every label.
     broken, labelled = calm.cumsum(axis=1), np.arange(1, STEPS + 1)
     peeking = (binom.sf(broken - 1, labelled, alpha) <= delta).any(axis=1)
     assert peeking.mean() > most + 0.1
 
 
-def test_false_warnings_of_slipping_are_as_far_apart_as_promised():
+def test_false_slip_warnings_are_at_least_the_patience_apart():
     patience, runs = 100, 400
-    until = slipping(np.full(10 * patience, 0.1), 0.1, runs, patience)  # cut short: less, not more
+    until = slipping(np.full(10 * patience, 0.1), 0.1, runs, patience)  # truncated: a lower bound
     assert until.mean() - 3 * until.std() / runs**0.5 >= patience

@@ -1,4 +1,4 @@
-"""Objectives: what an answer is worth, and the betting test of the gains of rows."""
+"""Objectives: the worth of answers, and the betting test on the gains of rows."""
 
 import json
 import tomllib
@@ -23,18 +23,20 @@ OPTIONS = ("bad", "good")
 SHARES, DELTA = (0.15, 0.85), 0.1
 
 
-def drawn(rng: np.random.Generator, rows: int) -> list[str]:
+def draw_truths(rng: np.random.Generator, rows: int) -> list[str]:
     return rng.choice(OPTIONS, rows, p=SHARES).tolist()
 
 
-def answered(rng: np.random.Generator, truths: list[str], recall: tuple[float, float]) -> list[str]:
-    """Answers that are right on these shares of each class."""
+def answers_with_recall(
+    rng: np.random.Generator, truths: list[str], recall: tuple[float, float]
+) -> list[str]:
+    """Return answers that are right with this probability in each class."""
     right = rng.random(len(truths)) < np.array(recall)[[OPTIONS.index(t) for t in truths]]
     other = {"bad": "good", "good": "bad"}
     return [t if r else other[t] for t, r in zip(truths, right, strict=True)]
 
 
-def test_the_p_value_is_the_product_of_the_stakes():
+def test_the_p_value_agrees_with_its_definition():
     values, counts, least, mean = [-2.0, 0.0, 0.5, 3.0], [1, 4, 2, 3], -2.5, 0.1
     wealth = 0.0
     for bet in BETS:
@@ -59,13 +61,13 @@ COSTS = Objective.of_costs(OPTIONS, {"bad": {"good": 10}, "good": {"bad": 1}})
     ("model", "policy"),
     [((0.3, 0.8), (0.3, 0.8)), ((0.2, 0.95), (0.7, 0.85)), ((0.9, 0.2), (0.6, 0.9))],
 )
-def test_the_bound_of_the_gain_is_wrong_at_most_as_often_as_delta(fixed, model, policy):
-    """Each draw takes its weights from a fit half; the true gain is that under these weights."""
+def test_the_gain_is_below_its_bound_at_most_as_often_as_delta(fixed, model, policy):
+    """In each draw a fitting half sets the weights; the true gain uses these weights."""
     rng, draws, wrong, positive = np.random.default_rng(7), 500, 0, 0
     for _ in range(draws):
-        objective = fixed or Objective.balanced(OPTIONS, drawn(rng, 60))
-        truths = drawn(rng, 150)
-        base, shown = (answered(rng, truths, recall) for recall in (model, policy))
+        objective = fixed or Objective.balanced(OPTIONS, draw_truths(rng, 60))
+        truths = draw_truths(rng, 150)
+        base, shown = (answers_with_recall(rng, truths, recall) for recall in (model, policy))
         gains = objective.values(truths, shown) - objective.values(truths, base)
         bound = objective.bound(Gains.of(gains), DELTA)
         won = np.array(policy) - np.array(model)
@@ -73,15 +75,15 @@ def test_the_bound_of_the_gain_is_wrong_at_most_as_often_as_delta(fixed, model, 
         wrong += bound > true
         positive += bound > 0
     assert binom.cdf(wrong - 1, draws, DELTA) < 0.999, wrong
-    # It finds what is there: the second case gains much on the rare class.
+    # The bound has power: the second case gains much on the rare class.
     if policy == (0.7, 0.85):
         assert positive / draws > 0.4
 
 
-def test_balanced_is_mean_recall_and_the_largest_class_gains_nothing_on_it():
+def test_balanced_is_mean_recall_and_the_largest_class_has_no_advantage():
     rng = np.random.default_rng(0)
-    truths = drawn(rng, 200)
-    answers = answered(rng, truths, (0.4, 0.9))
+    truths = draw_truths(rng, 200)
+    answers = answers_with_recall(rng, truths, (0.4, 0.9))
     objective = Objective.balanced(OPTIONS, truths)
     recalls = [
         np.mean([a == t for a, t in zip(answers, truths, strict=True) if t == option])
@@ -92,7 +94,7 @@ def test_balanced_is_mean_recall_and_the_largest_class_gains_nothing_on_it():
     assert objective.values(truths, ["good"] * 200).mean() == pytest.approx(0.5)
     assert objective.loss == pytest.approx(max(objective.weights.values()))
     assert COSTS.constant(["bad"] + ["good"] * 11) == "good"
-    assert COSTS.constant(["bad"] + ["good"] * 10) == "good"  # of equals the most frequent
+    assert COSTS.constant(["bad"] + ["good"] * 10) == "good"  # the most frequent of equal ones
     assert COSTS.constant(["bad"] * 2 + ["good"] * 10) == "bad"
     assert COSTS.break_even == 10 / 11
 
@@ -105,7 +107,7 @@ def test_balanced_is_mean_recall_and_the_largest_class_gains_nothing_on_it():
         ("costs.jsonl", '{"truth": "bad", "good": 10}\n{"truth": "good", "bad": 1}\n'),
     ],
 )
-def test_costs_come_from_a_table_or_toml(tmp_path: Path, name: str, text: str):
+def test_costs_are_read_from_tables_and_toml(tmp_path: Path, name: str, text: str):
     (path := tmp_path / name).write_text(text)
     makes = objective_from(f"cost={path}", OPTIONS)
     assert makes is not None and makes([]) == COSTS
@@ -121,7 +123,7 @@ def test_costs_come_from_a_table_or_toml(tmp_path: Path, name: str, text: str):
         ("bad", "cannot read the costs"),
     ],
 )
-def test_costs_that_are_none_are_refused_by_name(tmp_path: Path, text: str, fault: str):
+def test_invalid_costs_and_objectives_are_refused(tmp_path: Path, text: str, fault: str):
     (path := tmp_path / "costs.toml").write_text(text)
     with pytest.raises(InputError, match=fault):
         objective_from(f"cost={path}", OPTIONS)
@@ -141,8 +143,8 @@ def test_costs_that_are_none_are_refused_by_name(tmp_path: Path, text: str, faul
     assert objective_from("accuracy", None) is None
 
 
-def certified(gains: Gains | None) -> Certificate:
-    """A certificate for costs: 20 answers fixed and 5 broken of 60."""
+def certificate_with(gains: Gains | None) -> Certificate:
+    """Return a certificate for costs: 20 answers fixed and 5 broken of 60."""
     counts = replace(counted(20, 5, 60), objective_gains=gains)
     terms = Terms(promise="gain", methods=("probe@3",), test="unconditional", objective=COSTS)
     ((policy, share),) = family("mix", terms.methods, terms.promise).items()
@@ -156,30 +158,30 @@ def certified(gains: Gains | None) -> Certificate:
     )
 
 
-def test_a_certificate_names_its_objective_and_tests_the_gains_again():
+def test_a_certificate_contains_its_objective_and_tests_the_gains_again():
     gains = Gains((-1.0, 0.0, 1.0, 10.0), (5, 35, 10, 10))
-    made = certified(gains)
-    again = Certificate.from_dict(tomllib.loads(made.to_toml()))
-    assert again == made and again.terms.objective == COSTS
-    worth = made.worth
+    written = certificate_with(gains)
+    again = Certificate.from_dict(tomllib.loads(written.to_toml()))
+    assert again == written and again.terms.objective == COSTS
+    worth = written.worth
     assert worth["net"] == pytest.approx((10 * 10 + 10 - 5) / 60)
     assert worth["net_at_least"] == COSTS.bound(gains, 0.05) > 0
     assert worth["over_baselines_at_least"] == worth["net_at_least"]
-    assert made.terms.watched == 10 / 11  # what the service's monitor may see broken
-    # The same counts gain nothing if what is broken costs more than what is fixed saves.
+    assert written.terms.watched == 10 / 11  # the rate of breaks that the monitor allows
+    # With the same counts there is no gain if breaks cost more than fixes save.
     lossy = Gains((-10.0, 0.0, 1.0), (5, 35, 20))
     for gained in (None, lossy, Gains((-11.0, 1.0), (1, 59))):
         with pytest.raises(InputError, match="do not give its promise"):
-            certified(gained)
+            certificate_with(gained)
     with pytest.raises(InputError, match="do not fit together"):
-        certified(Gains((1.0,), (59,)))
-    spoiled = json.loads(json.dumps(made.to_dict()))
+        certificate_with(Gains((1.0,), (59,)))
+    spoiled = json.loads(json.dumps(written.to_dict()))
     spoiled["tried"][0]["counts"]["objective_gains"]["values"][0] = -0.5
     with pytest.raises(CertificateError, match="edited by hand"):
         Certificate.from_dict(spoiled)
 
 
-def test_the_number_of_labels_that_would_be_enough_is_one_that_is():
+def test_the_needed_number_of_labels_passes():
     gains = Gains((-10.0, 0.0, 1.0, 10.0), (2, 30, 5, 3))
     evidence = GroupEvidence(**vars(replace(counted(8, 2, 40), objective_gains=gains)))
     terms = Terms(promise="gain", methods=("probe@3",), objective=COSTS)

@@ -1,4 +1,4 @@
-"""Certificates of plain tables: what they promise holds, and what is no table is refused."""
+"""Certificates of plain tables: their promises hold, and invalid tables are refused."""
 
 import json
 import subprocess
@@ -19,8 +19,10 @@ from lastword.trust.predictions import certify_plain, next_rows, plain_table, re
 LABELS = ("a", "b", "c")
 
 
-def drawn(count: int, seed: int, known: int | None = None, **more: str) -> list[dict[str, str]]:
-    """Rows whose prediction is right with the probability 0.7 + 0.3 confidence, a rival's 0.7."""
+def draw_rows(
+    count: int, seed: int, labelled: int | None = None, **more: str
+) -> list[dict[str, str]]:
+    """Return rows, right with probability 0.7 + 0.3 confidence, with a rival's of 0.7."""
     draw, rows = np.random.default_rng(seed), []
     for place in range(count):
         sure, truth = draw.random(), str(draw.choice(LABELS))
@@ -29,37 +31,37 @@ def drawn(count: int, seed: int, known: int | None = None, **more: str) -> list[
             "prediction": truth if right else "z",
             "rival": truth if rival else "y",
             "confidence": f"{sure:.6f}",
-            "truth": truth if known is None or place < known else "",
+            "truth": truth if labelled is None or place < labelled else "",
         }
         rows.append(row | more)
     return rows
 
 
-def test_a_threshold_lets_more_errors_through_in_at_most_delta_of_draws():
-    error, draws, wrong, found = 0.1, 200, 0, 0
+def test_a_threshold_exceeds_its_error_in_at_most_delta_of_draws():
+    error, draws, wrong, certified = 0.1, 200, 0, 0
     for seed in range(draws):
-        table = plain_table(drawn(400, seed))
+        table = plain_table(draw_rows(400, seed))
         step = certify_plain(table, delta=0.3, error=error).certificate.threshold
         if step is not None:
-            found += 1
-            wrong += 0.3 * (1 - step.threshold) / 2 > error  # the true rate from there on
-    assert found > draws / 4
-    assert binom.sf(wrong - 1, draws, 0.1) > 0.01  # the threshold's part of delta is 0.1
+            certified += 1
+            wrong += 0.3 * (1 - step.threshold) / 2 > error  # the true error above the threshold
+    assert certified > draws / 4
+    assert binom.sf(wrong - 1, draws, 0.1) > 0.01  # the threshold has delta / 3
 
 
-def test_a_gain_and_an_accuracy_are_at_least_what_is_said_in_most_draws():
+def test_the_bounds_of_gain_and_accuracy_are_rarely_too_high():
     gains, accuracies = [], []
     for seed in range(100):
-        finding = certify_plain(plain_table(drawn(80, seed)), delta=0.3).certificate
+        finding = certify_plain(plain_table(draw_rows(80, seed)), delta=0.3).certificate
         gains.append((finding.gain_at_least or 0.0) > 0.15)  # the true gain
         accuracies.append(finding.accuracy_at_least > 0.85)  # the true accuracy
     for failures in (gains, accuracies):
         assert binom.sf(sum(failures) - 1, len(failures), 0.1) > 0.01
-    assert sum(failures) > 0  # the bounds are not idle
+    assert sum(failures) > 0  # the bounds are tight enough to fail at times
 
 
-def test_the_counts_are_those_of_the_table():
-    rows = drawn(300, 1, known=200)
+def test_counts_agree_with_the_table():
+    rows = draw_rows(300, 1, labelled=200)
     finding = certify_plain(plain_table(rows)).certificate
     pairs = [(r["prediction"] == r["truth"], r["rival"] == r["truth"]) for r in rows[:200]]
     counts = finding.rival
@@ -71,8 +73,8 @@ def test_the_counts_are_those_of_the_table():
     assert finding.level == pytest.approx(0.05 / 3)
 
 
-def test_copies_and_groups_prove_nothing_more():
-    rows = drawn(100, 2)
+def test_copies_do_not_improve_the_bounds():
+    rows = draw_rows(100, 2)
     single = certify_plain(plain_table(rows)).certificate
     grouped = [row | {"group": str(place)} for place, row in enumerate(rows)] * 5
     texts = [row | {"text": f"Text {place}!"} for place, row in enumerate(rows)] * 5
@@ -84,16 +86,16 @@ def test_copies_and_groups_prove_nothing_more():
 
 
 def test_a_slice_that_fails_is_named():
-    rows = drawn(300, 3, source="web") + [
+    rows = draw_rows(300, 3, source="web") + [
         row | {"prediction": "z"} if n % 2 else row
-        for n, row in enumerate(drawn(100, 4, source="mail"))
+        for n, row in enumerate(draw_rows(100, 4, source="mail"))
     ]
     parts = {part.name: part.worse for part in certify_plain(plain_table(rows), by="source").slices}
     assert parts == {"web": False, "mail": True}
 
 
-def test_the_next_rows_are_unlabelled_and_tell_the_two_apart():
-    rows = [row | {"id": str(n)} for n, row in enumerate(drawn(400, 5, known=100))]
+def test_the_next_rows_are_unlabelled_and_differ_between_the_two():
+    rows = [row | {"id": str(n)} for n, row in enumerate(draw_rows(400, 5, labelled=100))]
     chosen = next_rows(plain_table(rows))
     assert len(chosen) == 40 and chosen == next_rows(plain_table(rows))
     assert all(r["truth"] == "" and r["prediction"] != r["rival"] for r in chosen)
@@ -105,7 +107,8 @@ def test_the_next_rows_are_unlabelled_and_tell_the_two_apart():
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     path = tmp_path / "ours.jsonl"
-    path.write_text("\n".join(map(json.dumps, drawn(800, 6, known=600))), encoding="utf-8")
+    rows = draw_rows(800, 6, labelled=600)
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     return path
 
 
@@ -113,8 +116,8 @@ def run(*command: object, **more: Any):
     return CliRunner().invoke(app, [*map(str, command)], **more)
 
 
-def test_a_certificate_is_read_again_and_no_other_is(table, tmp_path):
-    out = tmp_path / "made" / "certificate.toml"
+def test_a_written_certificate_is_read_back_and_edited_ones_are_refused(table, tmp_path):
+    out = tmp_path / "out" / "certificate.toml"
     done = run("certify", table, "--error", "0.15", "--out", out)
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("ours is better than its rival by at least ")
@@ -133,19 +136,19 @@ def test_a_certificate_is_read_again_and_no_other_is(table, tmp_path):
             PlainCertificate.read(tmp_path / "other.toml")
 
 
-def test_a_certificate_whose_counts_do_not_give_its_promise_is_refused(table):
-    made = certify_plain(read_plain(table)).certificate.to_dict()
+def test_a_promise_that_the_counts_do_not_give_is_refused(table):
+    content = certify_plain(read_plain(table)).certificate.to_dict()
     import hashlib
 
-    made["promise"] = made["promise"] | {"gain_at_least": 0.5}
-    del made["digest"]
-    content = json.dumps(made, ensure_ascii=False, sort_keys=True)
-    made["digest"] = hashlib.sha256(content.encode()).hexdigest()
+    content["promise"] = content["promise"] | {"gain_at_least": 0.5}
+    del content["digest"]
+    text = json.dumps(content, ensure_ascii=False, sort_keys=True)
+    content["digest"] = hashlib.sha256(text.encode()).hexdigest()
     with pytest.raises(CertificateError, match="do not give its promise"):
-        PlainCertificate.from_dict(made)
+        PlainCertificate.from_dict(content)
 
 
-def test_a_monitor_lets_through_counts_and_ends_with_3(table, tmp_path):
+def test_a_monitor_allows_counts_and_exits_with_3_on_alarm(table, tmp_path):
     out = tmp_path / "certificate.toml"
     assert run("certify", table, "--error", "0.15", "--out", out).exit_code == 0
     monitor = PlainCertificate.read(out).monitor()
@@ -157,7 +160,7 @@ def test_a_monitor_lets_through_counts_and_ends_with_3(table, tmp_path):
         monitor.observe("a", 1.0, float("nan"))
     assert monitor.observe(7, 1.0, "7") is False and monitor.state.broken == 0
     assert not any(monitor.observe("a", 1.0, "a") for _ in range(500))
-    assert not any(monitor.observe("a", least - 0.1, "b") for _ in range(500))  # never given
+    assert not any(monitor.observe("a", least - 0.1, "b") for _ in range(500))  # below threshold
     assert any(monitor.observe("a", 1.0, "b") for _ in range(100))
     lines = [{"prediction": "a", "confidence": 1.0, "truth": truth} for truth in "aab" * 300]
     stream = "\n".join(map(json.dumps, lines))
@@ -168,9 +171,9 @@ def test_a_monitor_lets_through_counts_and_ends_with_3(table, tmp_path):
     bad = run("monitor", out, input="[1]\n")
     assert bad.exit_code == 1 and "line 1" in str(bad.exception)
     (file := tmp_path / "stream.jsonl").write_bytes(json.dumps(lines[0]).encode() + b"\n\xe9\n")
-    for given in (run("monitor", out, file), run("monitor", out, input=file.read_bytes())):
-        assert isinstance(given.exception, InputError)
-        assert "line 2 is not a JSON object in UTF-8" in str(given.exception)
+    for result in (run("monitor", out, file), run("monitor", out, input=file.read_bytes())):
+        assert isinstance(result.exception, InputError)
+        assert "line 2 is not a JSON object in UTF-8" in str(result.exception)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +188,7 @@ def test_a_monitor_lets_through_counts_and_ends_with_3(table, tmp_path):
         ("prediction,truth,rival\na,a,\n", "'rival' is empty"),
     ],
 )
-def test_what_is_no_table_of_predictions_is_refused(tmp_path, text, words):
+def test_invalid_tables_are_refused(tmp_path, text, words):
     path = tmp_path / "t.csv"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=words.replace("(", r"\(")):
@@ -204,7 +207,7 @@ def test_neither_torch_nor_transformers_is_imported(table):
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_a_table_has_the_encoding_that_is_named(tmp_path):
+def test_the_encoding_option_applies_to_the_table(tmp_path):
     path = tmp_path / "ours.csv"
     rows = ["prediction,truth", *["grün,grün", "gelb,grün"] * 20]
     path.write_text("\n".join(rows), encoding="cp1252")
@@ -213,7 +216,7 @@ def test_a_table_has_the_encoding_that_is_named(tmp_path):
     assert {part["name"] for part in json.loads(done.stdout)["slices"]} == {"grün", "gelb"}
 
 
-def test_predictions_that_differ_from_a_truth_in_spelling_alone_are_named() -> None:
+def test_predictions_that_differ_only_in_spelling_are_noted() -> None:
     rows = [{"prediction": p, "truth": t} for p, t in [("Yes", "yes"), ("1.0", "1"), ("a", "b")]]
     table = plain_table(rows)
     assert table.notes[-1].endswith("count as different: `1.0` and `1`, `Yes` and `yes`")

@@ -1,4 +1,4 @@
-"""The second round: its bounds, its levels and the forecast, against simulation and scipy."""
+"""The second round: bounds, levels and the forecast, against simulation and scipy."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from lastword.trust.terms import Terms
 from lastword.trust.testing import paired_bound, paired_p
 
 
-def test_the_worked_example_holds_and_a_look_has_half_of_what_is_left():
+def test_the_worked_example_and_the_levels_of_looks():
     drawn = DrawnRows(pool=240, differ=90, rows=40, fixed=22, broken=6)
     assert drawn.p == pytest.approx(0.0016, abs=5e-5) and drawn.proves("gain", 0.05, 0.05)
     assert drawn.gain_bound(drawn.level(0.05)) == pytest.approx(0.040, abs=5e-4)
@@ -32,24 +32,24 @@ def test_the_worked_example_holds_and_a_look_has_half_of_what_is_left():
 
 
 @pytest.mark.parametrize("rates", [(0.3, 0.3), (0.5, 0.5), (0.1, 0.1)])
-def test_no_gain_is_proven_more_often_than_the_level(rates):
-    """Texts of a pool of which a third differ, with nothing won there."""
+def test_a_missing_gain_is_proven_at_most_as_often_as_the_level(rates):
+    """A third of the pool differs, without any gain there."""
     random = np.random.default_rng(0)
     counts = random.multinomial(40, [*rates, 1 - sum(rates)], size=600)
     proven = [DrawnRows(240, 80, 40, int(f), int(k)).proves("gain", 0.5, 0.2) for f, k, _ in counts]
     assert binomtest(sum(proven), len(proven), 0.1, alternative="greater").pvalue > 0.01
 
 
-def test_the_forecast_is_the_share_of_simulated_rounds_that_prove():
+def test_the_forecast_agrees_with_simulated_rounds():
     random = np.random.default_rng(0)
-    p = np.array([13, 5, 10]) / 28  # 12, 4 and 9 of 25 changed answers, each with one more
+    p = np.array([13, 5, 10]) / 28  # 12, 4 and 9 of 25 changed answers, plus one each
     f, k, _ = random.multinomial(40, p, size=4000).T
     share = ((f > k) & (paired_p(f, k, 40) <= 0.025)).mean()
     assert chance_of_proof(12, 4, 25, 40, 0.025) == pytest.approx(share, abs=0.03)
     assert chance_of_proof(0, 0, 0, 40, 0.025) == 0
 
 
-def test_one_text_of_each_group_is_dealt_in_an_order_of_the_seed():
+def test_deal_draws_one_text_per_group_in_an_order_set_by_the_seed():
     groups = [0, 0, 1, 2, 2, 2, 3]
     places = deal(groups, 5)
     assert sorted(groups[i] for i in places) == [0, 1, 2, 3]
@@ -58,8 +58,8 @@ def test_one_text_of_each_group_is_dealt_in_an_order_of_the_seed():
     assert firsts == set(range(7))
 
 
-def test_a_certificate_is_tested_again_by_the_test_that_it_names():
-    """6 fixed and 1 broken of 20: p is 0.037, and 0.0625 by the sign test."""
+def test_a_certificate_is_checked_by_the_test_that_it_names():
+    """6 fixed and 1 broken of 20: p is 0.037, but 0.0625 by the sign test."""
     base = np.arange(20) == 6
     shown = np.arange(20) < 6
     claim = Claim(Policy(("probe",), 0.0, "probe"), 1.0, base, shown, np.arange(20))
@@ -72,7 +72,7 @@ def test_a_certificate_is_tested_again_by_the_test_that_it_names():
     assert Certificate.from_dict(certificate.to_dict()) == certificate
     with pytest.raises(InputError, match="do not give its promise"):
         replace(certificate, terms=earlier)
-    # A certificate from before names no test, and its file is what it was.
+    # Certificates of earlier versions name no test, and their files do not change.
     sure = judge([replace(claim, base=base & shown)], earlier)
     before = Certificate.of(Subject("model", theta=Theta()), sure, probe=mark)
     assert "test" not in before.to_dict()["terms"] and "second" not in before.to_dict()

@@ -1,4 +1,4 @@
-"""Slices: which parts of the items keep the promise by themselves, and which break too much."""
+"""Slices: parts of the items that satisfy the promise alone, and parts that break too much."""
 
 import numpy as np
 import pytest
@@ -18,13 +18,13 @@ TERMS = Terms(0.05)
 
 
 def population(**counts):
-    """Items by slice: how many are fixed, broken and left alone in each; and their slices."""
-    places = [p for own in counts.values() for p, n in enumerate(own) for _ in range(n)]
-    names = [name for name, own in counts.items() for _ in range(sum(own))]
+    """Return items with these fixed, broken and unchanged per slice, and their slices."""
+    places = [p for triple in counts.values() for p, n in enumerate(triple) for _ in range(n)]
+    names = [name for name, triple in counts.items() for _ in range(sum(triple))]
     return at(KINDS, np.array(places)), names
 
 
-def test_a_slice_that_breaks_too_much_is_named_though_the_whole_passes():
+def test_a_slice_that_breaks_too_much_is_named():
     items, names = population(good=(60, 0, 940), bad=(0, 12, 38))
     finding = certify(items, "mix", TERMS)
     assert finding.chosen is not None
@@ -32,12 +32,12 @@ def test_a_slice_that_breaks_too_much_is_named_though_the_whole_passes():
     assert (good.name, good.items, good.fixed, good.broken) == ("good", 1000, 60, 0)
     assert (bad.name, bad.items, bad.fixed, bad.broken) == ("bad", 50, 0, 12)
     assert good.holds and not good.exceeds and bad.exceeds and not bad.holds
-    said = sliced([bad, good], "truth", TERMS)
-    assert "for good alone. Warning" in said and said.endswith("in bad (12 of 50).")
+    words = sliced([bad, good], "truth", TERMS)
+    assert "for good alone. Warning" in words and words.endswith("in bad (12 of 50).")
 
 
-def test_the_levels_are_holms():
-    """By hand: of two slices the smaller p-value has half of the level of one of four policies."""
+def test_the_levels_follow_holm():
+    """The smaller of two p-values has half of the level of one of four policies."""
     level = 0.05 / 4 / 2
     fewest = next(n for n in range(1, 1000) if binom.cdf(0, n, 0.05) <= level)
     for size, holds in ((fewest - 1, False), (fewest, True)):
@@ -55,23 +55,23 @@ def test_copies_in_a_group_count_once():
         part.name: part for part in slices(in_groups(items, 3), [*np.repeat(names, 3)], finding)
     }
     assert copied["b"].items == 3 * alone["b"].items
-    assert not copied["b"].exceeds  # 18 of 150 would, if they were single items
-    single, again = population(a=(100, 0, 300), b=(0, 18, 132))
-    assert slices(single, again, finding)[1].exceeds
+    assert not copied["b"].exceeds  # 18 of 150 independent items would exceed
+    single, single_names = population(a=(100, 0, 300), b=(0, 18, 132))
+    assert slices(single, single_names, finding)[1].exceeds
 
 
-def test_nothing_is_said_where_nothing_is_let_through():
+def test_slices_without_allowed_overrides_are_empty():
     items, names = population(a=(0, 0, 300))
     assert slices(items, names, certify(items, "mix", TERMS)) == []
     assert sliced([], "group", TERMS) == "By group: no override is allowed in any slice."
 
 
-def test_what_is_found_of_each_large_class_has_bounds_that_hold_at_once():
+def test_recall_bounds_of_large_classes_hold_simultaneously():
     truths = np.repeat(["a", "b", "c"], [100, 60, 59])
     shown = np.arange(219) % 10 > 0
     bounds = recall_bounds(truths, shown, np.arange(219), 0.05)
     exact = {"a": beta.ppf(0.025, 90, 11), "b": beta.ppf(0.025, 54, 7)}  # Clopper-Pearson
     assert bounds == pytest.approx(exact, abs=1e-6)
-    # Rows that come in pairs are half as many draws.
+    # Rows in pairs are half as many draws.
     paired = recall_bounds(truths, shown, np.arange(219) // 2, 0.05)
     assert all(paired[name] < bounds[name] for name in "ab")

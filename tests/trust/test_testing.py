@@ -1,4 +1,4 @@
-"""The unconditional test of a paired gain, over every table of 10 to 60 answers."""
+"""The unconditional test of a paired gain, on all tables of 10 to 60 answers."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ GAINS = (-0.3, -0.1, 0.05, 0.1, 0.2, 0.4)
 
 
 def tables(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Each fixed and broken of so many answers."""
+    """Return all possible counts of fixed and broken answers."""
     fixed, broken = np.mgrid[: size + 1, : size + 1].reshape(2, -1)
     possible = fixed + broken <= size
     return fixed[possible], broken[possible]
@@ -20,17 +20,17 @@ def tables(size: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("size", by_night(range(10, 61), [10, 13, 20, 31, 44, 60]))
 def test_a_true_gain_is_rejected_at_most_as_often_as_the_level(size):
-    """At gain 0 this is the size of the test, at others that the bound does not cover."""
+    """At gain 0 this is the size of the test, at others the error of the bound."""
     fixed, broken = tables(size)
     for gain in (0.0, GAINS[size % len(GAINS)]):
         rejected = paired_p(fixed, broken, size, gain) <= LEVEL
-        seen = np.stack([fixed, broken, size - fixed - broken], axis=1)[rejected]
+        outcomes = np.stack([fixed, broken, size - fixed - broken], axis=1)[rejected]
         for changed in np.linspace(max(abs(gain), 0.005), 1, 60):
             rates = np.clip([(changed + gain) / 2, (changed - gain) / 2, 1 - changed], 0, 1)
-            assert multinomial.pmf(seen, size, rates).sum() <= LEVEL, (gain, changed)
+            assert multinomial.pmf(outcomes, size, rates).sum() <= LEVEL, (gain, changed)
 
 
-def test_no_gain_below_the_bound_is_left():
+def test_all_gains_below_the_bound_are_rejected():
     fixed, broken = tables(12)
     pairs = zip(fixed.tolist(), broken.tolist(), strict=True)
     bounds = [paired_bound(f, b, 12, LEVEL) for f, b in pairs]
@@ -39,8 +39,8 @@ def test_no_gain_below_the_bound_is_left():
         assert (gain >= np.array(bounds)[left] - 1e-6).all(), gain
 
 
-def test_the_unconditional_test_finds_more_than_the_sign_test():
-    """The worked example, and what makes the test worth its work."""
+def test_the_unconditional_test_is_more_powerful_than_the_sign_test():
+    """The worked example."""
     (p,) = paired_p(np.array([6]), np.array([1]), 20)
     assert p == pytest.approx(0.037, abs=5e-4)
     assert p < LEVEL < binomtest(6, 7, alternative="greater").pvalue == 8 / 128
@@ -48,6 +48,6 @@ def test_the_unconditional_test_finds_more_than_the_sign_test():
 
 
 @pytest.mark.parametrize(("count", "size"), [(0, 7), (3, 7), (7, 7), (40, 90)])
-def test_the_exact_interval_is_scipys(count, size):
+def test_the_exact_interval_agrees_with_scipy(count, size):
     expected = binomtest(count, size).proportion_ci(0.95, method="exact")
     assert clopper_pearson(count, size, 0.025) == pytest.approx((expected.low, expected.high))

@@ -1,4 +1,4 @@
-"""Near copies by hashing, held to the definition written naively."""
+"""Near copies by hashing, against the naive definition."""
 
 import random
 
@@ -13,7 +13,7 @@ WORDS = [f"w{n}" for n in range(2000)]
 
 
 def mails(signature: int, length: int) -> list[str]:
-    """Texts, most of them followed by copies with some words replaced, that share a signature."""
+    """Return texts with a common signature, most followed by copies with replaced words."""
     draw, texts = random.Random(length), list[str]()
     end = " ".join(f"s{n}" for n in range(signature))
     for _ in range(150):
@@ -26,10 +26,10 @@ def mails(signature: int, length: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("signature", "length"), [(0, 20), (40, 60), (40, 5), (2, 8)])
-def test_the_groups_are_those_of_the_definition(signature: int, length: int) -> None:
+def test_groups_agree_with_the_definition(signature: int, length: int) -> None:
     texts = mails(signature, length)
     words = [normal(text).split() for text in texts]
-    sets = [{*zip(own, own[1:], own[2:], strict=False)} for own in words]
+    sets = [{*zip(text, text[1:], text[2:], strict=False)} for text in words]
     near = [
         [
             words[i] == words[j] or bool(a | b) and len(a & b) >= NEAR * len(a | b)
@@ -39,6 +39,6 @@ def test_the_groups_are_those_of_the_definition(signature: int, length: int) -> 
     ]
     expected = connected_components(np.array(near), directed=False)[1]
     alike = expected[:, None] == expected
-    found = (groups := near_copies(texts))[:, None] == groups
-    assert not (found & ~alike).any()
-    assert (found & alike).sum() >= 0.995 * alike.sum()
+    together = (groups := near_copies(texts))[:, None] == groups
+    assert not (together & ~alike).any()
+    assert (together & alike).sum() >= 0.995 * alike.sum()

@@ -1,4 +1,4 @@
-"""Labels on disk: what a restart finds, what two tabs are given, and what is refused."""
+"""Labels on disk: restarts, two tabs, and invalid input."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def opened(folder: Path, texts: list[str], named: TableOptions = NAMED) -> Label
 TEXTS = ["", *(f"text number {i}" for i in range(80))]
 
 
-def test_a_restart_finds_labels_skips_and_undone_ones_as_they_were(tmp_path: Path) -> None:
+def test_a_restart_restores_labels_skips_and_undone_labels(tmp_path: Path) -> None:
     job = opened(tmp_path, TEXTS)
     labelling, shown = job.labelling, list[str]()
     assert labelling.rows == FIRST
@@ -55,7 +55,7 @@ def test_a_restart_finds_labels_skips_and_undone_ones_as_they_were(tmp_path: Pat
     again.close()
 
 
-def test_what_a_killed_process_left_half_written_goes_and_nothing_else(tmp_path: Path) -> None:
+def test_only_a_half_written_last_line_is_discarded(tmp_path: Path) -> None:
     job = opened(tmp_path, TEXTS)
     row = job.labelling.next("a")
     job.labelling.give("a", row, "money")
@@ -72,7 +72,7 @@ def test_what_a_killed_process_left_half_written_goes_and_nothing_else(tmp_path:
         opened(tmp_path, TEXTS)
 
 
-def test_two_tabs_get_different_texts_and_a_label_stands(
+def test_two_tabs_get_different_texts_and_a_label_is_not_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = opened(tmp_path, TEXTS)
@@ -94,11 +94,11 @@ def test_two_tabs_get_different_texts_and_a_label_stands(
     last = labelling.next("d")
     labelling.give("d", last, "money")
     assert labelling.complete and labelling.next("d") is None
-    assert labelling.undo("d") is None, "its labels are in use"
+    assert labelling.undo("d") is None, "the round is complete"
     job.close()
 
 
-def test_a_full_disk_leaves_the_journal_as_it_was(
+def test_a_full_disk_does_not_change_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = opened(tmp_path, TEXTS)
@@ -116,7 +116,7 @@ def test_a_full_disk_leaves_the_journal_as_it_was(
     job.close()
 
 
-def test_an_edited_table_and_other_questions_are_refused_by_name(tmp_path: Path) -> None:
+def test_edited_tables_and_other_questions_are_refused(tmp_path: Path) -> None:
     job = opened(tmp_path, TEXTS)
     row = job.labelling.next("a")
     job.labelling.give("a", row, "money")
@@ -136,7 +136,7 @@ def test_an_edited_table_and_other_questions_are_refused_by_name(tmp_path: Path)
     longer.close()
 
 
-def test_a_table_with_labels_and_a_folder_of_a_try_are_refused(tmp_path: Path) -> None:
+def test_a_labelled_table_and_a_results_folder_are_refused(tmp_path: Path) -> None:
     source = tmp_path / "labelled.jsonl"
     source.write_text('{"text": "a", "label": "money"}\n{"text": "b", "label": ""}\n')
     with pytest.raises(InputError, match="has labels already. Test a model"):
@@ -147,7 +147,7 @@ def test_a_table_with_labels_and_a_folder_of_a_try_are_refused(tmp_path: Path) -
         opened(tmp_path, TEXTS)
 
 
-def test_without_two_labels_a_class_there_is_no_second_round(tmp_path: Path) -> None:
+def test_without_two_labels_per_class_there_is_no_second_round(tmp_path: Path) -> None:
     texts = [f"the fox {i} runs to {7 * i}" for i in range(70)]
     job = opened(tmp_path, texts)
     while (row := job.labelling.next("a")) is not None:

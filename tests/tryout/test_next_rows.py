@@ -1,4 +1,4 @@
-"""A second round: rows to label, the verdict of a frozen policy, and what is refused."""
+"""A second round: rows to label, the verdict of a frozen policy, and invalid input."""
 
 import json
 from dataclasses import replace
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("few_strengths")
 
 
 def table(count: int) -> list[dict[str, str]]:
-    """Texts of two topics, alternately; no two are near copies."""
+    """Return texts with alternating topics, without near copies."""
     rows = []
     for i in range(count):
         label = ("animal", "money")[i % 2]
@@ -45,7 +45,7 @@ def hidden(rows: list[dict[str, str]], labelled: int) -> list[dict[str, str]]:
     return [row | {"label": row["label"] * (i < labelled)} for i, row in enumerate(rows)]
 
 
-def test_labels_where_policy_and_model_differ_prove_a_gain(tmp_path: Path) -> None:
+def test_labels_of_differing_rows_prove_a_gain(tmp_path: Path) -> None:
     rows = table(150)
     truths = {row["text"]: row["label"] for row in rows}
     path, out = write_csv(tmp_path / "topics.csv", hidden(rows, 30)), tmp_path / "out"
@@ -67,8 +67,8 @@ def test_labels_where_policy_and_model_differ_prove_a_gain(tmp_path: Path) -> No
             finish(out, tracer, labels, write_csv(tmp_path / "bad.csv", bad))
     assert before == {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()}
     skipped = [row | {"label": row["label"] * (i > 0)} for i, row in enumerate(filled)]
-    own = write_csv(tmp_path / "labelled.csv", skipped)
-    done = run_try(path, "--out", out, "--next", own)
+    labelled = write_csv(tmp_path / "labelled.csv", skipped)
+    done = run_try(path, "--out", out, "--next", labelled)
     assert (
         done.stdout.startswith("Proven with 95% confidence") and "1 of them skipped" in done.stdout
     )
@@ -90,19 +90,19 @@ def test_labels_where_policy_and_model_differ_prove_a_gain(tmp_path: Path) -> No
     assert answer.to_dict()["by"] in ("probe", "model")
 
 
-def test_without_proof_the_next_look_has_half_of_what_is_left() -> None:
+def test_without_proof_the_remaining_rows_are_drawn_in_further_looks() -> None:
     rows = tuple(DifferingRow(str(i), f"text {i}", "animal", "money") for i in range(90))
     second = SecondRound(probe_of(Tracer.demo(), threshold=0.2), "gain", 0.05, 0.05, 200, rows)
     with pytest.raises(InputError, match="tell the labels"):
         second.verdict()
     for look, size in enumerate((40, 40, 10), start=1):
-        asked = second.ask()
-        assert [row.id for row in asked] == [row.id for row in rows[40 * look - 40 :][:size]]
+        drawn = second.ask()
+        assert [row.id for row in drawn] == [row.id for row in rows[40 * look - 40 :][:size]]
         with pytest.raises(InputError, match="without a label yet"):
             second.ask()
         with pytest.raises(InputError, match="not drawn for this look"):
             second.tell({"89" if look < 3 else "0": "animal"})
-        second.tell({row.id: ("animal", "money")[i % 2] for i, row in enumerate(asked)})
+        second.tell({row.id: ("animal", "money")[i % 2] for i, row in enumerate(drawn)})
         again = SecondRound.from_json(second.to_json(), second.probe)
         proof = again.verdict()
         half = min(40 * look, 90) // 2
@@ -114,14 +114,16 @@ def test_without_proof_the_next_look_has_half_of_what_is_left() -> None:
         SecondRound.from_json(second.to_json(), replace(second.probe, labels=7))
 
 
-def test_a_table_without_labels_gets_its_first_rows_and_takes_their_labels(tmp_path: Path) -> None:
+def test_the_first_rows_of_an_unlabelled_table_are_drawn_and_their_labels_read(
+    tmp_path: Path,
+) -> None:
     rows = table(100)
     bare = [{"text": row["text"], "note": row["note"]} for row in rows]
     truths = {row["text"]: row["label"] for row in rows}
     path, out = write_csv(tmp_path / "texts.csv", bare), tmp_path / "out"
     named = TableOptions(choices="animal,money")
-    said = draw_first(str(path), named, out)
-    assert said is not None and f"--next {out / 'first.csv'}" in said
+    words = draw_first(str(path), named, out)
+    assert words is not None and f"--next {out / 'first.csv'}" in words
     first = read_objects(out / "first.csv")
     assert len(first) == FIRST and {*first[0]} == {"text", "note", "label"}
     filled = [row | {"label": truths[row["text"]]} for row in first]
@@ -139,14 +141,14 @@ def test_a_table_without_labels_gets_its_first_rows_and_takes_their_labels(tmp_p
     assert draw_first(str(write_csv(tmp_path / "some.csv", rows)), named, out) is None
 
 
-def test_rows_that_cannot_be_read_are_named_before_and_after_the_first_labels(
+def test_invalid_rows_are_named_when_drawing_and_when_reading_labels(
     tmp_path: Path,
 ) -> None:
     lines = [json.dumps({"text": f"red fox {n}"}) for n in range(100)]
     (path := tmp_path / "texts.jsonl").write_text("\n".join([*lines, "{broken"]))
     named, out = TableOptions(choices="animal,money"), tmp_path / "out"
-    said = draw_first(str(path), named, out)
-    assert said is not None and "left out 1 row: line 101" in said
+    words = draw_first(str(path), named, out)
+    assert words is not None and "left out 1 row: line 101" in words
     rows = [row | {"label": "money"} for row in read_objects(out / "first.csv")]
     write_csv(out / "first.csv", rows)
     labels = read_round(str(path), named, out / "first.csv", out)
@@ -154,7 +156,7 @@ def test_rows_that_cannot_be_read_are_named_before_and_after_the_first_labels(
 
 
 def labelled_by_label_studio(path: Path, truths: dict[str, str]) -> Path:
-    """Label the tasks of a file as Label Studio exports them; the first is skipped."""
+    """Label the tasks of a file like an export of Label Studio; the first is skipped."""
     tasks = json.loads(path.read_text())
     for i, task in enumerate(tasks):
         choices = {"choices": [truths[task["data"]["text"]]]}
@@ -166,7 +168,7 @@ def labelled_by_label_studio(path: Path, truths: dict[str, str]) -> Path:
 
 
 def labelled_in_argilla(path: Path, truths: dict[str, str]) -> Path:
-    """Give the records of a file responses as Argilla exports them; the first has none."""
+    """Label the records of a file like an export of Argilla; the first has no label."""
     records = json.loads(path.read_text())
     for record in records[1:]:
         response = {"value": truths[record["fields"]["text"]], "user_id": "u1"}
@@ -176,7 +178,7 @@ def labelled_in_argilla(path: Path, truths: dict[str, str]) -> Path:
 
 
 def renamed(exported: Path) -> Path:
-    """Rename the question of a file of labels."""
+    """Rename the question in a file of labels."""
     (path := exported.parent / "renamed.json").write_text(
         exported.read_text().replace('"label"', '"sentiment"')
     )
@@ -193,10 +195,10 @@ def test_both_rounds_can_be_labelled_in_an_annotation_tool(form: Format, tmp_pat
     truths = {row["text"]: row["label"] for row in rows}
     path, out = write_csv(tmp_path / "texts.csv", bare), tmp_path / "out"
     named = TableOptions(choices="animal,money")
-    said = draw_first(str(path), named, out, form)
+    words = draw_first(str(path), named, out, form)
     drawn = out / f"first.{form}.json"
-    assert said is not None and str(drawn) in said and "--next EXPORTED.json" in said
-    assert "animal" not in drawn.read_text()  # nothing suggests a label
+    assert words is not None and str(drawn) in words and "--next EXPORTED.json" in words
+    assert "animal" not in drawn.read_text()  # no suggestion
     exported = TOOLS[form](drawn, truths)
     before, new = (out / "first.csv").read_bytes(), tmp_path / "new"
     with pytest.raises(InputError, match="no column 'label' for the labels; it has .*sentiment"):
@@ -210,7 +212,7 @@ def test_both_rounds_can_be_labelled_in_an_annotation_tool(form: Format, tmp_pat
     assert (out / "first.csv").read_bytes() == (new / "first.csv").read_bytes() != before
     assert len(labels.rows) == FIRST - 1
     assert all(truths[text] == truth for text, _, truth, *_ in labels.rows)
-    # Round two: the first labels are in first.csv, whatever they were given by.
+    # Second round: the first labels are in first.csv, from either file.
     differing = tuple(
         DifferingRow(id, text, truths[text], "animal" if truths[text] == "money" else "money")
         for id, text in [*labels.pool.items()][:40]
@@ -219,9 +221,9 @@ def test_both_rounds_can_be_labelled_in_an_annotation_tool(form: Format, tmp_pat
         probe_of(Tracer.demo(), threshold=0.2),
         figures={"fixed": 20.0, "broken": 0.0, "changed": 20.0},
     )
-    (said,) = _offer(out, SecondRound(probe, "gain", 0.05, 0.05, 90, differing), labels, form)
+    (words,) = _offer(out, SecondRound(probe, "gain", 0.05, 0.05, 90, differing), labels, form)
     exported = TOOLS[form](out / f"next.{form}.json", truths)
-    assert "--next EXPORTED.json" in said
+    assert "--next EXPORTED.json" in words
     again = read_round(str(path), named, exported, out)
     assert again.rows == labels.rows
     state = (out / "next.json").read_bytes()
@@ -247,7 +249,7 @@ def write_as(kind: str, path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "label-studio", "argilla"])
-def test_round_one_takes_tables_of_every_kind(kind: str, tmp_path: Path) -> None:
+def test_the_first_round_reads_all_formats(kind: str, tmp_path: Path) -> None:
     texts = [*(row["text"] for row in table(FIRST)), None, " "]
     rows: list[dict[str, Any]] = [
         {"text": text, "nr": i, "day": date(2026, 1, 1) + timedelta(i), "tags": ["é", str(i)]}
@@ -263,7 +265,7 @@ def test_round_one_takes_tables_of_every_kind(kind: str, tmp_path: Path) -> None
     assert read_round(str(path), named, out / "first.csv", out).rows == labels.rows
 
 
-def test_round_one_reads_the_table_in_its_encoding(tmp_path: Path) -> None:
+def test_the_first_round_uses_the_encoding_of_the_table(tmp_path: Path) -> None:
     rows = [{"text": f"{row['text']} é"} for row in table(20)]
     (path := tmp_path / "texts.csv").write_text(
         "text\n" + "\n".join(r["text"] for r in rows), "cp1252"
@@ -275,13 +277,13 @@ def test_round_one_reads_the_table_in_its_encoding(tmp_path: Path) -> None:
     assert len(labels.rows) == 20
 
 
-def test_a_file_of_labels_without_a_second_round_is_refused(tmp_path: Path) -> None:
+def test_labels_without_a_second_round_are_refused(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "topics.csv", hidden(table(20), 10))
     with pytest.raises(InputError, match="no second round was begun"):
         read_round(str(path), TableOptions(), tmp_path / "next.csv", tmp_path)
 
 
-def test_the_pool_has_one_text_of_a_group_and_none_of_a_labelled_one() -> None:
+def test_the_pool_has_one_text_per_group_and_none_of_labelled_groups() -> None:
     rows = [row | {"author": str(i // 4)} for i, row in enumerate(hidden(table(40), 10))]
     assert len(read_labels(rows).pool) == 30
     assert [*read_labels(rows, TableOptions(group="author")).pool] == [

@@ -1,4 +1,4 @@
-"""A try for another objective than accuracy, on the organism and a table with a rare class."""
+"""Trials with other objectives than accuracy, on the organism and a table with a rare class."""
 
 import json
 from pathlib import Path
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.usefixtures("few_strengths")
 ANIMALS, MONEY = "fox cat dog bird horse".split(), "bill bank cost price debt".split()
 
 
-def table(path: Path, count: int, told: float) -> Path:
-    """Texts about money, and 15% about animals; a share of them has a word of its topic."""
+def table(path: Path, count: int, informative: float) -> Path:
+    """Write texts, 15% about animals and the rest about money; some words are misleading."""
     rng = np.random.default_rng(0)
     rows = []
     for i in range(count):
         rare = rng.random() < 0.15
-        words = ANIMALS if rare == (rng.random() < told) else MONEY
+        words = ANIMALS if rare == (rng.random() < informative) else MONEY
         text = ["the", rng.choice(words), *rng.choice(["a", "now", "is"], 3), str(i)]
         rows.append({"text": " ".join(text), "label": "animal" if rare else "money"})
     return write_csv(path, rows)
@@ -42,14 +42,14 @@ def test_probes_are_ranked_by_mean_recall(tmp_path: Path) -> None:
         recalls[objective] = {one["label"]: one["corrected"] for one in contest["classes"]}
     assert recalls["balanced"]["animal"] > recalls["accuracy"]["animal"]
     lines = {line["name"]: line for line in contest["lines"]}
-    # What contestants are ranked by is the mean of the recalls.
+    # Contestants are ranked by the mean of the recalls.
     best = lines[contest["best"]]
     assert best["worth"] == pytest.approx(np.mean([*recalls["balanced"].values()]))
     assert lines["largest class"]["worth"] == pytest.approx(0.5)
     assert "mean recall" in done.stdout.splitlines()[0]
 
 
-def test_what_is_certified_for_mean_recall_says_so_and_is_served(tmp_path: Path) -> None:
+def test_a_certificate_for_mean_recall_records_its_objective_and_is_served(tmp_path: Path) -> None:
     path, out = table(tmp_path / "rare.csv", 160, 0.98), tmp_path / "out"
     options = ["--budget", "0s", "--out", out, "--objective", "balanced"]
     run_try(path, *options)
@@ -67,17 +67,24 @@ def test_what_is_certified_for_mean_recall_says_so_and_is_served(tmp_path: Path)
         "largest class",
         "bag of words",
     ]
-    asked = ["decide", "--model", "lastword/demo-organism", "--text", "the dog a now is", "--json"]
-    asked += ["--certificate", str(out / "certificate.toml")]
-    answer = CliRunner().invoke(app, [*asked, "--questions", str(out / "questions.yaml")])
+    command = [
+        "decide",
+        "--model",
+        "lastword/demo-organism",
+        "--text",
+        "the dog a now is",
+        "--json",
+    ]
+    command += ["--certificate", str(out / "certificate.toml")]
+    answer = CliRunner().invoke(app, [*command, "--questions", str(out / "questions.yaml")])
     assert answer.exit_code == 0, answer.output
-    (out / "next.json").write_text("{}")  # as if a second round had begun
+    (out / "next.json").write_text("{}")  # pretend that a second round began
     again = ["try", path, "--model", "lastword/demo-organism", *options, "--next", out / "next.csv"]
     refused = CliRunner().invoke(app, [*map(str, again)])
     assert "--next tests accuracy only" in str(refused.exception)
 
 
-def test_a_cost_table_moves_answers_to_the_cheap_mistake(tmp_path: Path) -> None:
+def test_a_cost_table_favours_the_cheaper_mistake(tmp_path: Path) -> None:
     path = table(tmp_path / "rare.csv", 100, 0.82)
     (costs := tmp_path / "costs.csv").write_text("truth,animal,money\nanimal,0,20\nmoney,1,0\n")
     verdict = try_labels(path, Tracer.demo(), objective=f"cost={costs}", budget=0.0)

@@ -1,4 +1,4 @@
-"""Other prompts: raced on rows that no example came from, within their time."""
+"""Other prompts: tested on rows that are no examples, within their time."""
 
 from collections import Counter
 
@@ -26,7 +26,7 @@ def tracer():
     return Tracer.demo()
 
 
-def test_examples_are_balanced_and_stand_in_the_prompt_as_they_are():
+def test_examples_are_balanced_and_written_verbatim():
     labels = read_labels([*ROWS, {"id": "odd", "text": '{{ x }} "{% raw %}" 😀\n', "label": "a"}])
     chosen = examples(labels, 8)
     assert Counter(labels.rows[place][2] for place in chosen) == {"a": 4, "b": 4}
@@ -35,26 +35,26 @@ def test_examples_are_balanced_and_stand_in_the_prompt_as_they_are():
     assert question is not None
     template = with_examples(PLAIN, labels, [odd, 0])
     prompt = item_of("new", question, template).prompt
-    known = [item_of(labels.rows[i][0], question, PLAIN).prompt + " a\n\n" for i in (odd, 0)]
-    assert prompt == "".join(known) + item_of("new", question, PLAIN).prompt
+    shots = [item_of(labels.rows[i][0], question, PLAIN).prompt + " a\n\n" for i in (odd, 0)]
+    assert prompt == "".join(shots) + item_of("new", question, PLAIN).prompt
 
 
-def test_no_row_that_is_an_example_is_asked(tracer):
+def test_rows_used_as_examples_are_not_tested(tracer):
     labels = read_labels(ROWS)
-    found = race(tracer, labels, PLAIN, 60.0)
-    known = {labels.rows[place][3] for place in examples(labels, max(SHOTS))}
-    named = {own.name: own for own in found.prompts if not own.probe}
+    result = race(tracer, labels, PLAIN, 60.0)
+    example_ids = {labels.rows[place][3] for place in examples(labels, max(SHOTS))}
+    named = {prompt.name: prompt for prompt in result.prompts if not prompt.probe}
     assert set(named) == {"decide/listed", "4 examples"}
-    probes = [own for own in found.prompts if own.probe]
-    assert {own.name for own in probes} == {f"{name} + probe" for name in named}
-    for own in probes:  # on the rows that the model answered under the same prompt
-        model = named[own.name.removesuffix(" + probe")]
-        assert own.ids == model.ids and own.template == model.template
-        assert own.right.mean() > 0.9  # clay or wool is in every text
-    (left,) = found.left_out
-    assert left.startswith("8 examples")  # of this model's 128 tokens
-    for own in found.prompts:
-        assert known.isdisjoint(own.ids) and len(own.ids) == len(own.right)
+    probes = [prompt for prompt in result.prompts if prompt.probe]
+    assert {probe.name for probe in probes} == {f"{name} + probe" for name in named}
+    for probe in probes:  # on the rows that the model answered with the same prompt
+        model = named[probe.name.removesuffix(" + probe")]
+        assert probe.ids == model.ids and probe.template == model.template
+        assert probe.right.mean() > 0.9  # every text contains clay or wool
+    (left,) = result.left_out
+    assert left.startswith("8 examples")  # too long for this model's 128 tokens
+    for prompt in result.prompts:
+        assert example_ids.isdisjoint(prompt.ids) and len(prompt.ids) == len(prompt.right)
     whole = named["decide/listed"]
     rows = {row[3]: row for row in labels.rows}
     for id, right in list(zip(whole.ids, whole.right, strict=True))[:5]:
@@ -63,30 +63,30 @@ def test_no_row_that_is_an_example_is_asked(tracer):
         assert (answer.choice == truth) == right
 
 
-def test_without_time_or_rows_there_is_no_race(tracer):
-    found = race(tracer, read_labels(ROWS), TEMPLATES["decide/listed"], 0.0)
-    assert found.prompts == () and found.left_out[0] == "decide/plain (no time)"
-    found = race(tracer, read_labels(ROWS[: max(SHOTS)]), PLAIN, 60.0)  # examples alone
-    assert found.prompts == () == found.left_out
+def test_without_time_or_rows_no_prompt_is_tested(tracer):
+    result = race(tracer, read_labels(ROWS), TEMPLATES["decide/listed"], 0.0)
+    assert result.prompts == () and result.left_out[0] == "decide/plain (no time)"
+    result = race(tracer, read_labels(ROWS[: max(SHOTS)]), PLAIN, 60.0)  # only examples
+    assert result.prompts == () == result.left_out
 
 
-def test_a_prompt_that_lies_behind_is_left_early(tracer):
+def test_a_prompt_that_falls_behind_is_stopped_early(tracer):
     rows = [{"id": str(i), "text": "clay", "options": "no|yes", "label": "no"} for i in range(90)]
     question = {"q": Choice("", ["no", "yes"])}
     truth = Decider(tracer).decide("clay", question, template="decide/plain")["q"].choice
     listed = Decider(tracer).decide("clay", question, template="decide/listed")["q"].choice
     labels = read_labels([row | {"label": truth} for row in rows])
-    found = race(tracer, labels, PLAIN, 60.0)
-    assert not any(own.probe for own in found.prompts)  # each row has one label
-    for own in found.prompts:
-        whole = len(own.ids) == len(rows) - max(SHOTS)
-        best = own.right.mean() == max(other.right.mean() for other in found.prompts)
-        assert whole == best or own.name == "decide/listed"  # the first has nobody before it
-    (own,) = [own for own in found.prompts if own.name == "decide/listed"]
-    assert own.right.all() == (listed == truth)
+    prompts = race(tracer, labels, PLAIN, 60.0).prompts
+    assert not any(prompt.probe for prompt in prompts)  # all rows have one label
+    for prompt in prompts:
+        whole = len(prompt.ids) == len(rows) - max(SHOTS)
+        best = prompt.right.mean() == max(other.right.mean() for other in prompts)
+        assert whole == best or prompt.name == "decide/listed"  # the first is never stopped
+    (prompt,) = [prompt for prompt in prompts if prompt.name == "decide/listed"]
+    assert prompt.right.all() == (listed == truth)
 
 
-def test_rows_that_the_template_shows_are_left_out(tracer, tmp_path):
+def test_rows_that_the_template_contains_are_left_out(tracer, tmp_path):
     more = [{"id": f"p{i}", "text": f"clay pot {i}", "label": ""} for i in range(3)]
     labels = read_labels([*ROWS, *more])
     shown = examples(labels, 4)
@@ -97,7 +97,7 @@ def test_rows_that_the_template_shows_are_left_out(tracer, tmp_path):
     assert {row[3] for row in labels.rows} - {row[3] for row in job.labels.rows} == names
     assert names.isdisjoint(job.labels.table)
     assert any(note.startswith("left out 4 rows that the template shows") for note in job.plan())
-    # `wool 3` is an example, and `wool 33` is none.
+    # `wool 3` is an example, `wool 33` is not.
     assert ready(tracer, labels, Terms()).labels is labels
     alone = read_labels([ROWS[place] for place in shown])
     with pytest.raises(InputError, match="label other rows"):

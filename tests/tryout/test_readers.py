@@ -1,4 +1,4 @@
-"""Sentence encoders in a try: they take part alone and beside the model's probe."""
+"""Sentence encoders in a trial: alone and combined with the model's probe."""
 
 import json
 import threading
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.usefixtures("few_strengths")
 MODEL = ["--model", "lastword/demo-organism"]
 
 
-def told_by(reader: Encoder, path: Path, count: int = 160) -> tuple[Path, str, str]:
-    """Write texts whose label is a direction of the encoder's states; return one and its label."""
+def write_table(reader: Encoder, path: Path, count: int = 160) -> tuple[Path, str, str]:
+    """Write texts labelled by a direction of the encoder's states; return one with its label."""
     rng = np.random.default_rng(0)
     words = ["".join(rng.choice([*"abcdefgh"], 3)) for _ in range(200)]
     texts = [" ".join(rng.choice(words, 4)) for _ in range(count)]
@@ -39,9 +39,9 @@ def told_by(reader: Encoder, path: Path, count: int = 160) -> tuple[Path, str, s
     return path, texts[furthest], labels[furthest]
 
 
-def test_a_reader_takes_part_alone_and_beside_the_probe_and_can_be_served(tmp_path: Path) -> None:
+def test_a_reader_competes_alone_and_combined_and_can_be_served(tmp_path: Path) -> None:
     reader = write_encoder(tmp_path / "letters")
-    table, text, label = told_by(Encoder(reader, "cpu"), tmp_path / "t.csv")
+    table, text, label = write_table(Encoder(reader, "cpu"), tmp_path / "t.csv")
     options = ["--budget", "0s", "--reader", reader, "--json", "--out", tmp_path / "out"]
     figures = json.loads(run_try(table, *options).stdout)
     names = [line["name"] for line in figures["contest"]["lines"]]
@@ -56,20 +56,20 @@ def test_a_reader_takes_part_alone_and_beside_the_probe_and_can_be_served(tmp_pa
     assert figures["contest"]["cost"] > 0
     commands = figures["advice"]["commands"]
     assert all(f"--reader {reader}" in line for line in commands if line.startswith("lastword"))
-    asked = ["decide", *MODEL, "--certificate", str(tmp_path / "out" / "certificate.toml")]
-    asked += ["--questions", str(tmp_path / "out" / "questions.yaml"), "--json"]
-    answer = CliRunner().invoke(app, [*asked, "--reader", str(reader), "--text", text])
+    command = ["decide", *MODEL, "--certificate", str(tmp_path / "out" / "certificate.toml")]
+    command += ["--questions", str(tmp_path / "out" / "questions.yaml"), "--json"]
+    answer = CliRunner().invoke(app, [*command, "--reader", str(reader), "--text", text])
     assert answer.exit_code == 0, answer.output
-    told = json.loads(answer.stdout)["answer"]
-    assert (told["choice"], told["method"]) == (label, probe.name)
+    output = json.loads(answer.stdout)["answer"]
+    assert (output["choice"], output["method"]) == (label, probe.name)
     with pytest.raises(Exception, match="reads the encoder 'letters'"):
-        CliRunner().invoke(app, [*asked, "--text", text], catch_exceptions=False)
+        CliRunner().invoke(app, [*command, "--text", text], catch_exceptions=False)
 
 
-def test_a_reader_takes_part_while_texts_are_labelled(tmp_path: Path) -> None:
-    """In both rounds; the encoder is a folder, which nothing finds by its name."""
+def test_a_reader_competes_in_both_rounds_of_labelling(tmp_path: Path) -> None:
+    """The encoder is a folder, which has no name to look up."""
     reader = Encoder(write_encoder(tmp_path / "letters"), "cpu")
-    path, *_ = told_by(reader, tmp_path / "t.csv", 170)
+    path, *_ = write_table(reader, tmp_path / "t.csv", 170)
     truths = {row["text"]: row["label"] for row in read_objects(path)}
     path.write_text("\n".join(["text", *truths]))
     named, out = TableOptions(choices="high,low"), tmp_path / "out"

@@ -47,7 +47,7 @@ pytestmark = pytest.mark.usefixtures("few_strengths")
 
 
 def table(count: int) -> list[dict[str, Any]]:
-    """Questions of the organism with options of their own, the truth and a column of no use."""
+    """Return questions of the organism with options per row, the truth and an unused column."""
     rows: list[dict[str, Any]] = []
     for example in find("demo").load().examples:
         if len(example.candidates) > 2 and len(rows) < count:
@@ -62,14 +62,14 @@ COLOURS: list[dict[str, Any]] = [
 ]
 
 
-def test_columns_are_guessed_where_it_is_plain_and_the_guess_is_said(tmp_path: Path) -> None:
+def test_columns_are_guessed_if_unambiguous_and_the_guess_is_noted(tmp_path: Path) -> None:
     for name in ("a.csv", "a.tsv"):
         labels = read_labels(write_csv(tmp_path / name, COLOURS))
         guessed, authors, asks = labels.notes
         assert "--group" in authors
         assert guessed == "guessed: text is column body, label is column tone"
         assert "asks no question" in asks and "--instructions" in asks
-        # A label that is a text is a text, and the options are the labels that occur.
+        # Labels stay texts, and the options are the labels that occur.
         assert [option.value for option in labels.rows[0][1].options] == ["01", "blue"]
         assert labels.rows[1][0] == "thing 1 is seen" and labels.rows[1][2] == "blue"
     lines = tmp_path / "a.jsonl"
@@ -90,8 +90,8 @@ def test_columns_are_guessed_where_it_is_plain_and_the_guess_is_said(tmp_path: P
     with pytest.raises(InputError, match="no column 'colour'; the table has body, tone, n"):
         read_labels(COLOURS, TableOptions(label="colour"))
     without = [*COLOURS, {"body": "nobody knows", "tone": None, "n": 5}]
-    said = read_labels(without, TableOptions("body", "tone", instructions="Which?")).notes
-    assert said[0] == "1 row without a label" and len(said) == 2  # and that no row has a group
+    notes = read_labels(without, TableOptions("body", "tone", instructions="Which?")).notes
+    assert notes[0] == "1 row without a label" and len(notes) == 2  # and: no row has a group
     with pytest.raises(InputError, match="one column, 'text:team'.*separated by commas"):
         read_labels([{"text:team": "late:shipping"}])
 
@@ -107,7 +107,7 @@ MESSY: list[dict[str, Any]] = [
 ]
 
 
-def test_doubts_about_a_table_name_their_rows_and_tidy_joins_labels() -> None:
+def test_doubtful_labels_name_their_rows_and_tidy_joins_them() -> None:
     labels = read_labels(MESSY)
     assert [row[3] for row in labels.rows[-3:]] == ["T12", "T13 (row 14)", "T13 (row 15)"]
     guessed, left, *doubts = labels.notes
@@ -125,7 +125,7 @@ def test_doubts_about_a_table_name_their_rows_and_tidy_joins_labels() -> None:
     assert {row.truth for row in rarer.rows} == {"LAGER", "Kasse", "Hof"}
 
 
-def test_a_first_row_that_is_read_as_names_is_noted(tmp_path: Path) -> None:
+def test_a_possible_missing_header_is_noted(tmp_path: Path) -> None:
     (path := tmp_path / "t.csv").write_text("".join(f"text {n},{'ab'[n % 2]}\n" for n in range(9)))
     assert any("`a` is a label too: if the table has no line" in n for n in read_labels(path).notes)
     path.write_text("text,label\n" + path.read_text())
@@ -151,7 +151,7 @@ TWELVE = [f"parcel {letter} is not here" for letter in "abcdefghijkl"]
     ],
     ids="forms strings zeros wide hidden numbers gaps decimals bytes dates".split(),
 )
-def test_labels_that_look_alike_are_joined_and_no_kind_of_cell_ends_a_run(labels, apart, joined):
+def test_tidy_joins_similar_labels_of_all_types(labels, apart, joined):
     rows = [{0: text, 1: labels[i % 3], "other": labels[i % 3]} for i, text in enumerate(TWELVE)]
     named = TableOptions(text="0", label="1")
     read = read_labels(rows, named)
@@ -164,7 +164,7 @@ def test_labels_that_look_alike_are_joined_and_no_kind_of_cell_ends_a_run(labels
         assert [option.replace("\u200b", "") for option in options] == joined
 
 
-def test_a_row_that_no_model_can_read_is_left_out_and_named(tmp_path: Path) -> None:
+def test_unreadable_rows_are_left_out_and_named(tmp_path: Path) -> None:
     rows = [{"text": t, "label": "ab"[i % 2]} for i, t in enumerate(TWELVE)]
     rows[2]["text"], rows[3]["text"], rows[4]["label"] = "\0", "\ud800", "\ud800"
     rows[6]["text"], rows[7]["label"] = " \n", "  "
@@ -188,7 +188,7 @@ def test_a_row_that_no_model_can_read_is_left_out_and_named(tmp_path: Path) -> N
         ({"options": None}, "row 2: 0 choices"),
     ],
 )
-def test_a_row_whose_label_or_options_cannot_be_read_is_named(change, message) -> None:
+def test_rows_with_invalid_labels_or_options_are_named(change, message) -> None:
     rows: list[dict[str, Any]] = [
         {"text": text, "label": "a", "options": ["a", "b"]} for text in TWELVE
     ]
@@ -197,14 +197,14 @@ def test_a_row_whose_label_or_options_cannot_be_read_is_named(change, message) -
         read_labels(rows, TableOptions(text="text", label="label", choices="options"))
 
 
-def test_a_label_that_our_tables_quote_is_the_option_that_it_quotes() -> None:
-    """`lastword labels` writes the option `=x` as `'=x`, but the list of options as it is."""
+def test_a_label_quoted_against_formulas_is_its_option() -> None:
+    """`lastword labels` writes the label `=x` as `'=x`, but the list of options unchanged."""
     rows = [{"text": t, "label": "'=x", "choices": '["=x", "y"]'} for t in TWELVE]
     columns = TableOptions(text="text", label="label", choices="choices")
     assert {row.truth for row in read_labels(rows, columns).rows} == {"=x"}
 
 
-def test_rows_that_the_model_cannot_read_are_noted(caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_beyond_the_models_context_are_noted(caplog: pytest.LogCaptureFixture) -> None:
     def rows(*unreadable: int) -> list[dict[str, str]]:
         lengths = [5000 if n in unreadable else 1 for n in range(12)]
         return [{"text": f"{'word ' * c}{n}", "label": "ab"[n % 2]} for n, c in enumerate(lengths)]
@@ -217,7 +217,7 @@ def test_rows_that_the_model_cannot_read_are_noted(caplog: pytest.LogCaptureFixt
         try_labels(rows(*range(12)), Tracer.demo())
 
 
-def test_near_copies_are_counted_and_named_where_no_group_says_that_they_belong_together() -> None:
+def test_near_copies_are_noted_unless_they_have_groups() -> None:
     letters = ["my parcel has not come for nine days and i want my money back now please"]
     letters += [letters[0].replace("nine", "ten"), "Where is it?", "where is it"]
     rows = [
@@ -256,8 +256,8 @@ def test_options_come_from_a_file_a_column_or_the_labels(tmp_path: Path) -> None
     assert question is not None and question.instructions == "?"
     described_as = {o.text: o.description for o in question.options}
     assert described_as == {"blue": "as the sky", "01": None, "green": None}
-    own = [row | {"may": "blue|01|x" if row["n"] % 2 else '["01", "blue"]'} for row in COLOURS]
-    labels = read_labels(own, TableOptions(choices="may"))
+    by_row = [row | {"may": "blue|01|x" if row["n"] % 2 else '["01", "blue"]'} for row in COLOURS]
+    labels = read_labels(by_row, TableOptions(choices="may"))
     assert labels.question is None and len(labels.rows[1][1].options) == 3
     with pytest.raises(InputError, match="row 2: the label 'blue' is not one of its choices"):
         read_labels([row | {"may": "01|x"} for row in COLOURS], TableOptions(choices="may"))
@@ -266,7 +266,7 @@ def test_options_come_from_a_file_a_column_or_the_labels(tmp_path: Path) -> None
     assert {row[2] for row in labels.rows} == {"kasse", "Lager", "Hof"}
 
 
-def test_a_table_becomes_a_verdict_with_every_figure(tmp_path: Path) -> None:
+def test_figures_of_a_verdict_agree_with_decisions_item_by_item(tmp_path: Path) -> None:
     rows = table(40)
     out = tmp_path / "out"
     path = write_csv(tmp_path / "facts.csv", rows)
@@ -277,30 +277,30 @@ def test_a_table_becomes_a_verdict_with_every_figure(tmp_path: Path) -> None:
     assert verdict.contest.line("chance").right == pytest.approx(
         np.mean([1 / len(c) for c in choices])
     )
-    # The same by hand: the model's own choice, and pmi's, an item at a time.
+    # By hand: the model's choice and pmi's, item by item.
     engine, correcting = Tracer.demo(), Decider.demo(correction="pmi@0.5")
-    own, by_pmi = [], []
+    by_model, by_pmi = [], []
     for row, options in zip(rows, choices, strict=True):
         prompt, blind = f"Text: {row['question']}\nAnswer:", "Answer:"
-        own.append(engine.correct(prompt, options).base_answer == row["answer"])
+        by_model.append(engine.correct(prompt, options).base_answer == row["answer"])
         corrected = correcting.correct(prompt, options, blind_prompt=blind).answer
         by_pmi.append(corrected == row["answer"])
-    assert verdict.contest.line("the model").right == pytest.approx(np.mean(own))
+    assert verdict.contest.line("the model").right == pytest.approx(np.mean(by_model))
     pmi = verdict.contest.line("pmi@0.5")
     assert pmi.right == pytest.approx(np.mean(by_pmi))
-    assert pmi.fixed == sum(b and not a for a, b in zip(own, by_pmi, strict=True))
-    assert pmi.broken == sum(a and not b for a, b in zip(own, by_pmi, strict=True))
+    assert pmi.fixed == sum(b and not a for a, b in zip(by_model, by_pmi, strict=True))
+    assert pmi.broken == sum(a and not b for a, b in zip(by_model, by_pmi, strict=True))
     assert pmi.low < pmi.right < pmi.high
-    # Too few to certify: it says with how many labels it could.
+    # Too few labels to certify: the verdict says how many would be enough.
     certificate = verdict.certificate
     assert certificate.method is None and certificate.least > 40
     assert f"{certificate.least - 40} more than you have" in " ".join(verdict.advice.guarantee)
     (run,) = out.glob("lastword--demo-organism/*/run.json")
     assert json.loads(run.read_text())["template"] == TEMPLATES["decide/plain"].to_dict()
-    assert not (out / "questions.yaml").exists()  # its options differ by row
+    assert not (out / "questions.yaml").exists()  # options differ by row
 
 
-def test_a_table_that_has_grown_is_read_anew_beside_its_former_records(tmp_path: Path) -> None:
+def test_a_longer_table_gets_new_records_and_an_equal_one_reuses_them(tmp_path: Path) -> None:
     rows, path, out = table(20), tmp_path / "facts.csv", tmp_path / "out"
     for count in (16, 20):
         write_csv(path, rows[:count])
@@ -323,26 +323,26 @@ def test_a_table_of_rare_classes_has_a_verdict(counts: list[int]) -> None:
     assert all(0 <= right <= 1 for _, right in verdict.depths.curve)
 
 
-def test_rows_that_are_there_twice_count_once_in_a_verdicts_tests() -> None:
+def test_duplicate_rows_count_once_in_tests() -> None:
     rows = table(30)
-    once, twice = (try_labels(own, Tracer.demo(), budget=0.0) for own in (rows, [*rows, *rows]))
-    own, doubled = once.contest.line("pmi@0.5"), twice.contest.line("pmi@0.5")
-    assert own.fixed and own.broken is not None
-    assert (doubled.fixed, doubled.broken) == (2 * own.fixed, 2 * own.broken)
-    assert doubled.p == own.p
+    once, twice = (try_labels(r, Tracer.demo(), budget=0.0) for r in (rows, [*rows, *rows]))
+    single, doubled = once.contest.line("pmi@0.5"), twice.contest.line("pmi@0.5")
+    assert single.fixed and single.broken is not None
+    assert (doubled.fixed, doubled.broken) == (2 * single.fixed, 2 * single.broken)
+    assert doubled.p == single.p
 
 
-def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: Path) -> None:
+def test_enough_labels_give_a_certificate_and_the_command_to_serve_it(tmp_path: Path) -> None:
     path, out = write_csv(tmp_path / "facts.csv", table(200)), tmp_path / "out"
     options = ["--out", out, "--promise", "breaks", "--alpha", "0.1", "--budget", "0s"]
-    told = (done := run_try(path, *options)).stdout
-    assert "The certificate allows overrides by" in told
-    assert f"lastword serve --model lastword/demo-organism --certificate {out}" in told
+    words = (done := run_try(path, *options)).stdout
+    assert "The certificate allows overrides by" in words
+    assert f"lastword serve --model lastword/demo-organism --certificate {out}" in words
     assert "guessed: text is column question, label is column answer" in done.stderr
     certificate = Certificate.read(out / "certificate.toml")
     certified = Decider.demo(certificate=certificate)
     assert certified.certificate == certificate
-    # It is for prompts as `decide` writes them, and for no others.
+    # It applies only to prompts of `decide`.
     (name,) = certificate.templates
     assert name.startswith("decide/plain 1 (")
     html = unescape((out / "index.html").read_text())
@@ -351,12 +351,12 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
     parts = ["schema", "table", "contest", "certificate", "depths", "advice"]
     assert list(stored) == parts and stored["schema"] == 1
     contest, advice = stored["contest"], stored["advice"]
-    assert told.splitlines()[2 : 2 + len(advice["chart"])] == advice["chart"]
-    assert len(told.splitlines()) <= 25
-    assert told.startswith(advice["headline"]) and contest["best"] in advice["headline"]
+    assert words.splitlines()[2 : 2 + len(advice["chart"])] == advice["chart"]
+    assert len(words.splitlines()) <= 25
+    assert words.startswith(advice["headline"]) and contest["best"] in advice["headline"]
     assert "earlier layers" in advice["details"]["learning"][-1]
-    assert told.endswith(f"{out / 'index.html'}\n")
-    # What changes is what the certificate allows, and nothing else.
+    assert words.endswith(f"{out / 'index.html'}\n")
+    # Only overrides that the certificate allows change answers.
     changes = [row for row in contest["answers"] if row["shown"] != row["model"]]
     assert sum(c["shown"] == c["truth"] for c in changes) == certificate.counts.fixed
     assert sum(c["model"] == c["truth"] for c in changes) == certificate.counts.broken
@@ -369,7 +369,7 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
     assert len(changes) == certificate.counts.overrides
     errors = " ".join(advice["details"]["errors"])
     assert f"As certified, {contest['best']} changes {len(changes)} answers" in errors
-    # `certify` asks for the promise of the certificate beside the records.
+    # By default, `certify` uses the promise of the certificate next to the records.
     done = CliRunner().invoke(app, ["certify", str(out), "--methods", "all"])
     assert done.exit_code == 0 and "at most 10% of all answers are broken" in done.stdout
     done = CliRunner().invoke(app, ["certify", str(out), "--promise", "gain"])
@@ -379,7 +379,7 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
     listed = Decider.demo().decide(text, question, template="decide/listed")
     with pytest.raises(CertificateError, match=r"'decide/plain 1 \(.*'decide/listed 1 \("):
         certified.decide(text, question, template="decide/listed")
-    # Where it is for another template of ours, that one is in force; the service asks for none.
+    # A certificate for another of our templates selects that template.
     other = replace(certificate, templates=(template_name(TEMPLATES["decide/listed"].to_dict()),))
     by_other = Decider.demo(certificate=other).prepare(question)
     assert by_other.template is TEMPLATES["decide/listed"]
@@ -389,11 +389,11 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
         Decider.demo(certificate=other).prepare(question, template="decide/plain")
     assert stored["certificate"]["line"]["fixed"] == certificate.counts.fixed
     assert stored["table"]["items"] == certificate.counts.items
-    # What never reads the question does not certify as much in this world.
-    assert stored["certificate"]["rivals"] == [] and "Warning" not in told
+    # Methods that never see the question certify less here.
+    assert stored["certificate"]["rivals"] == [] and "Warning" not in words
 
 
-def test_a_model_near_chance_is_told_to_be_no_use_and_classes_are_named(tmp_path: Path) -> None:
+def test_a_model_at_chance_is_useless_and_classes_are_listed(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     kinds = ["sunny", "rainy", "windy"]
     rows = [{"text": f"note {i}", "label": kinds[rng.integers(3)]} for i in range(45)]
@@ -421,10 +421,10 @@ def double(
     shares: dict[str, float] | None = None,
     **parts: dict[str, Any],
 ) -> Verdict:
-    """A verdict of ways to answer with their accuracies, 100 rows of two classes."""
+    """Return a verdict on 100 rows of two classes, with these accuracies."""
     all_shares = {"chance": 0.1, "the model": 0.5, "pmi@1": 0.5} | (shares or {})
     lines = tuple(
-        Standing(n, own, own - 0.1, own + 0.1, 9, 1, 0.02) for n, own in all_shares.items()
+        Standing(n, share, share - 0.1, share + 0.1, 9, 1, 0.02) for n, share in all_shares.items()
     )
     contest = {"best": certified or probe or "pmi@1"} | parts.get("contest", {})
     terms: dict[str, Any] = {"promise": "breaks", "alpha": 0.1, "delta": 0.01, "least": 90}
@@ -449,7 +449,7 @@ def test_the_words_of_verdicts(golden: Callable[[str, str], None]) -> None:
     simple = {"bag of words": 0.7, "largest class": 0.7}
     listed = Standing("decide/listed", 0.5, 0.4, 0.6, 3, 4, 1.0, items=77)
     table = {"notes": ("` Kasse` and `Kasse`: one class? The option `tidy` joins them",)}
-    words = {"simple": "bag of words"}
+    simplest = {"simple": "bag of words"}
     compared = tuple(
         Standing(name, right, 0.1, 0.7, 30, 4, items=50)
         for name, right in {"the model": 0.12, "largest class": 0.2, "bag of words": 0.44}.items()
@@ -459,24 +459,24 @@ def test_the_words_of_verdicts(golden: Callable[[str, str], None]) -> None:
     unequal = {"classes": (CLASSES[0], Class("b", 40, 0.5, 0.275, 0.5))}
     shown = Standing("4 examples + probe", 0.75, 0.7, 0.8, 15, 3, 0.01, items=77)
     contest = {"classes": CLASSES, "prompts": (listed, shown)}
-    few, many = ((7, 0.0), (14, 0.57)), ((30, 0.5), (60, 0.667), (120, 0.683))
+    short, long = ((7, 0.0), (14, 0.57)), ((30, 0.5), (60, 0.667), (120, 0.683))
     verdicts = [
         double("pmi@1", certificate={"rivals": ("anti-blind",)}),
         double("probe@3", "probe@3", {"probe@3": 0.8}, contest={"cost": 0.41}),
         double("probe@0", "probe@0", {"probe@0": 0.8}, contest={"cost": 0.0}),
-        double("probe@3", "probe@3", {"bag of words": 0.79, "probe@3": 0.8}, contest=words),
+        double("probe@3", "probe@3", {"bag of words": 0.79, "probe@3": 0.8}, contest=simplest),
         double(None, "probe@3", {"probe@3": 0.6} | simple, contest=largest),
         double(None, "probe@3", {"probe@3": 0.8} | simple, contest=unequal),
         double(shares={"pmi@1": 0.6}),
         double(None, "probe@3", {"probe@3": 0.7}, certificate={"needed": 646}),
-        double(None, "probe@3", {"probe@3": 0.7}, depths={"curve": few}),
-        double(None, "probe@3", {"probe@3": 0.4}, depths={"curve": many}),
+        double(None, "probe@3", {"probe@3": 0.7}, depths={"curve": short}),
+        double(None, "probe@3", {"probe@3": 0.4}, depths={"curve": long}),
         double("probe@3", "probe@3", {"probe@3": 0.6}, table=table, contest=contest),
         *(
             double(
-                "probe@3", "probe@3", {"probe@3": 0.8} | more, certificate={"baselines": own} | on
+                "probe@3", "probe@3", {"probe@3": 0.8} | more, certificate={"baselines": lines} | on
             )
-            for more, own, on in (
+            for more, lines, on in (
                 ({}, compared, {"over_baselines": 0.02}),
                 (simple | {"probe@3": 0.71}, compared, {"over_baselines": 0.02}),
                 ({}, compared, {}),
@@ -485,18 +485,18 @@ def test_the_words_of_verdicts(golden: Callable[[str, str], None]) -> None:
         ),
     ]
     silent = replace(verdicts[0].contest, lines=(Standing("contextual", nan, nan, nan, 0, 0, nan),))
-    told = [line.rstrip() for v in verdicts for line in [*advise(v).lines(verbose=True), ""]]
-    told += picture(replace(verdicts[0], contest=silent))
-    golden("try-words", "\n".join(told) + "\n")
+    words = [line.rstrip() for v in verdicts for line in [*advise(v).lines(verbose=True), ""]]
+    words += picture(replace(verdicts[0], contest=silent))
+    golden("try-words", "\n".join(words) + "\n")
 
 
-def test_options_that_differ_by_row_have_a_probe_of_all_depths(tmp_path: Path) -> None:
+def test_options_that_differ_by_row_get_a_trajectory_probe(tmp_path: Path) -> None:
     rows, out = table(120), tmp_path / "out"
     verdict = try_labels(rows, Tracer.demo(), out=out, budget=0.0)
     probe = Probe.read(out / "answer.probe.safetensors")
     contest = verdict.contest
     assert contest.probe == probe.name == "probe@trajectory" and contest.cost is not None
-    assert contest.cost > 2  # every depth is read, with the text and without
+    assert contest.cost > 2  # all depths are read, with and without the text
     unread = verdict.contest.line("fitted without the text")
     assert unread.right < verdict.contest.line(probe.name).right
     ours = Decider.demo(probes=[out / "answer.probe.safetensors"])
@@ -514,17 +514,17 @@ def topics(count: int) -> list[dict[str, Any]]:
     return rows
 
 
-def test_python_names_the_same_columns_as_the_command(tmp_path: Path) -> None:
+def test_python_has_the_table_options_of_the_command(tmp_path: Path) -> None:
     path = tmp_path / "texts.csv"
     lines = ["who,what,team", *(f"a{i // 2},Tür {i},{'AB'[i % 2]} " for i in range(12))]
     path.write_text("\n".join([*lines, "z,Tor,a"]), encoding="cp1252")
     named: dict[str, Any] = {"text": "what", "label": "team", "encoding": "cp1252"}
     verdict = try_labels(path, Tracer.demo(), group="who", tidy=True, budget=0.0, **named)
-    assert verdict.table.items == 13 and len(verdict.contest.classes) == 2  # `A` and `a` are one
+    assert verdict.table.items == 13 and len(verdict.contest.classes) == 2  # `A` and `a` are joined
     assert not any("no row names a group" in note for note in verdict.table.notes)
 
 
-def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificate(
+def test_a_probe_is_tested_on_other_labels_and_saved_with_its_certificate(
     tmp_path: Path,
 ) -> None:
     rows = topics(300)
@@ -540,30 +540,30 @@ def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificat
     assert shares["largest class"] == 0.5
     assert len(figures["depths"]["by_depth"]) == Tracer.demo().profile.depth + 1
     assert 0 <= contest["cost"] < 1
-    # The rows that change are the probe's, cross-validated.
+    # Changed rows are the probe's, cross-validated.
     line = next(line for line in contest["lines"] if line["name"] == probe.name)
     changes = [row for row in contest["answers"] if row["shown"] != row["model"]]
     assert sum(c["shown"] == c["truth"] for c in changes) == line["fixed"]
     assert sum(c["model"] == c["truth"] for c in changes) == line["broken"]
-    # Words alone do as well here, and that is what is advised; the certificate is the probe's.
+    # The bag of words is as accurate, so it is advised; the certificate is the probe's.
     assert figures["advice"]["headline"].startswith("Use a bag of words")
     certificate = Certificate.read(out / "certificate.toml")
     assert certificate.probe.digest == probe.digest and certificate.policy.method == probe.name
     tested = promised["tested"]
     assert certificate.counts.items == len(rows) - probe.labels == tested["items"]
     assert tested["fixed"] == certificate.counts.fixed
-    assert all(0.8 < own["at_least"] < own["corrected"] for own in contest["classes"])
+    assert all(0.8 < one["at_least"] < one["corrected"] for one in contest["classes"])
     with pytest.raises(CertificateError, match="give its file too"):
         Decider.demo(certificate=certificate)
-    asked = ["decide", "--model", "lastword/demo-organism", "--certificate"]
-    asked += [str(out / "certificate.toml"), "--questions", str(out / "questions.yaml"), "--json"]
-    answer = CliRunner().invoke(app, [*asked, "--text", "the dog a now is"])
+    command = ["decide", "--model", "lastword/demo-organism", "--certificate"]
+    command += [str(out / "certificate.toml"), "--questions", str(out / "questions.yaml"), "--json"]
+    answer = CliRunner().invoke(app, [*command, "--text", "the dog a now is"])
     assert answer.exit_code == 0, answer.output
-    told = json.loads(answer.stdout)["answer"]
-    assert (told["choice"], told["method"]) == ("animal", probe.name)
+    output = json.loads(answer.stdout)["answer"]
+    assert (output["choice"], output["method"]) == ("animal", probe.name)
 
 
-def test_without_a_certificate_a_probe_of_all_labels_is_served_at_ones_risk(
+def test_without_a_certificate_a_probe_on_all_labels_is_saved_and_marked(
     tmp_path: Path,
 ) -> None:
     path, out = write_csv(tmp_path / "topics.csv", topics(22)), tmp_path / "out"
