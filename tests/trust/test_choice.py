@@ -147,7 +147,9 @@ def test_controls_are_tested_like_methods(by_pmi):
     assert set(controls.worth) == {"shortest", "longest", "question-blind", "anti-blind"}
     assert controls.worth["longest"] < finding.chosen.gain and controls.flips < 0.05
     # The summary begins with a control that gains as much.
-    equal = ControlResults(dict.fromkeys(controls.worth, 0.0) | {"longest": finding.chosen.gain}, 0.2)
+    equal = ControlResults(
+        dict.fromkeys(controls.worth, 0.0) | {"longest": finding.chosen.gain}, 0.2
+    )
     first, *_ = summary(finding, "m", ["b"], 0, equal)
     assert first.startswith("Warning: longest and random flips in 20% of draws")
     lines = summary(finding, "m", ["b"], 0, controls)
