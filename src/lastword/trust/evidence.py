@@ -199,3 +199,12 @@ def group_means(
     total, size = np.bincount(group, values * weights), np.bincount(group, weights)
     means: np.ndarray = np.divide(total, size, out=np.full(len(size), np.nan), where=size > 0)
     return means
+
+
+def as_good(
+    values: Float[np.ndarray, " items"], best: Float[np.ndarray, " items"], groups: Groups
+) -> bool:
+    """Return True if the mean is at most one standard error of the difference below the best."""
+    # Rows of a group are not independent, so the standard error is that of group means.
+    lost = group_means(groups, best - values)
+    return bool(lost.mean() <= lost.std() / np.sqrt(len(lost)))

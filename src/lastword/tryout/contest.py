@@ -52,6 +52,7 @@ from lastword.text.prompt_template import Template, template_name
 from lastword.text.question import Choice, question_digest
 from lastword.trust.certificate import CertifiedProbe
 from lastword.trust.crossfit import Folds, cross_fit, random_folds
+from lastword.trust.evidence import as_good
 from lastword.trust.groups import FRACTION, SEED, fit_part
 from lastword.trust.objective import Objective
 from lastword.trust.record_groups import Groups
@@ -262,7 +263,7 @@ class _Fits:
 
     Attributes:
         by_source: The best state probe of each source of states, the cheapest source first.
-        single: The best of these.
+        single: The cheapest of these that is as good as the best, by leave-one-out.
         stacked: A stacked probe that combines it with the model's scores.
         stack_wins: True if the stacked probe gains more than one standard error over the other.
     """
@@ -325,7 +326,9 @@ class _Labelled:
             both[f"{ALONE}+{name}"] = fit_beside(model, fit, rows, labels, weights=weights)
         singles = {ALONE: model} | alone
         work = {name: self.work(fit.probe) for name, fit in singles.items()}
-        return {name: singles[name] for name in sorted(singles, key=work.__getitem__)} | both
+        work |= {f"{ALONE}+{name}": work[ALONE] + work[name] for name in alone}
+        fits = singles | both
+        return {name: fits[name] for name in sorted(fits, key=work.__getitem__)}
 
     def work(self, probe: StateProbe) -> int:
         """Return the number of weights that one token of a probe's input passes through."""
@@ -345,15 +348,24 @@ class _Labelled:
         fitted, objective = np.flatnonzero(among).tolist(), self.material.objective
         labels, by_source = self.truths[fitted].tolist(), self.by_source(fitted)
         worth = np.eye(len(self.options)) if objective is None else objective.table
-        fit = max(by_source.values(), key=lambda one: one.right.max())  # the cheaper one on ties
         # Leave-one-out scores of the only text of a class say nothing about its later texts.
         places = np.array([*map(self.options.index, labels)])
         judged = np.flatnonzero(recurring(places)).tolist()
-        fit, labels = replace(fit, scores=fit.scores[judged]), [labels[n] for n in judged]
+        truths, labels = places[judged], [labels[n] for n in judged]
         scores = self.base[fitted][judged], self.blind[fitted][judged]
-        groups = [str(self.material.groups[fitted[n]]) for n in judged]
-        over = fit_stacked(fit, labels, self.options, *scores, groups, self.weights)
-        base, truths = scores[0].argmax(axis=1), places[judged]
+        groups = self.material.groups[fitted][judged]
+
+        def worths(one: StateFit) -> np.ndarray:
+            of_probe = np.array([*map(self.options.index, one.probe.classes)])
+            return np.asarray(worth[truths, of_probe[one.scores[judged].argmax(axis=1)]])
+
+        best = worths(max(by_source.values(), key=lambda one: one.right.max()))
+        # More work has to win by more than a standard error.
+        fit = next(f for f in by_source.values() if as_good(worths(f), best, groups))
+        single_worths, fit = worths(fit), replace(fit, scores=fit.scores[judged])
+        names = [*map(str, groups)]
+        over = fit_stacked(fit, labels, self.options, *scores, names, self.weights)
+        base = scores[0].argmax(axis=1)
 
         def candidate(one: Fit, table: np.ndarray) -> _Candidate:
             threshold = choose_threshold(table, base, truths, worth)
@@ -363,9 +375,7 @@ class _Labelled:
         single = candidate(fit.probe, of_options(fit.scores, fit.probe.classes, self.options))
         # Its scores are log odds, and half of these are on the ridge's scale (`probes.threshold`).
         stacked = candidate(over.probe, over.scores / 2)
-        of_probe = np.array([*map(self.options.index, fit.probe.classes)])
-        answers = over.scores.argmax(axis=1), of_probe[fit.scores.argmax(axis=1)]
-        gains = worth[truths, answers[0]] - worth[truths, answers[1]]
+        gains = worth[truths, over.scores.argmax(axis=1)] - single_worths
         # The stacked probe always runs the model, so it has to win by more than a standard error.
         wins = bool(gains.sum() > np.sqrt(np.square(gains).sum()))
         return _Fits(by_source, single, stacked, wins)

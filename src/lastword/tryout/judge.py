@@ -16,7 +16,7 @@ from lastword.records.ragged import Lists
 from lastword.rule.geometry import Scores
 from lastword.trust.certification import Outcome, Sample
 from lastword.trust.claims import needed
-from lastword.trust.evidence import GroupEvidence, group_means
+from lastword.trust.evidence import GroupEvidence, as_good
 from lastword.trust.objective import ACCURACY, Objective
 from lastword.trust.paired import paired
 from lastword.trust.policy import CERTIFIABLE, TRACE, is_probe
@@ -273,11 +273,9 @@ def _simple(results: _Results, best: str) -> str | None:
     name = max(baselines, key=lambda name: float(np.nanmean(results.worth(name))), default=None)
     if name is None:
         return None
-    lost = results.worth(best) - results.worth(name)
-    defined = ~np.isnan(lost)
-    # Rows of a group are not independent, so the standard error is that of group means.
-    means = group_means(results.groups[defined], lost[defined])
-    return name if means.mean() <= means.std() / np.sqrt(len(means)) else None
+    worths, best_worths = results.worth(name), results.worth(best)
+    both = ~np.isnan(worths - best_worths)
+    return name if as_good(worths[both], best_worths[both], results.groups[both]) else None
 
 
 def _stands(results: _Results, outcome: Outcome | None, method: str) -> np.ndarray:
