@@ -51,7 +51,7 @@ def explain(decision: Answer, theta: Theta | None = None) -> str:
 def gist(decision: Answer) -> str:
     """Return the reason in one line without numbers, as a heading of the explanation."""
     if decision.method not in _BY_THE_RULE:
-        return _unripe(decision) or f"The scores of {decision.method} decide."
+        return _mean_not_ready(decision) or f"The scores of {decision.method} decide."
     if len(decision.candidates) == 1:
         return "There is one candidate, so there is nothing to choose."
     if decision.withheld is not None:
@@ -89,8 +89,8 @@ def _sentences(decision: Answer, theta: Theta | None) -> Iterator[str]:
 
 def _by_scores(decision: Answer) -> Iterator[str]:
     """Yield sentences that name the method that decides, and describe its scores."""
-    if (unripe := _unripe(decision)) is not None:
-        yield unripe
+    if (reason := _mean_not_ready(decision)) is not None:
+        yield reason
         return
     yield f"The scores of {decision.method} decide."
     plain, _, number = decision.method.partition("@")
@@ -100,7 +100,7 @@ def _by_scores(decision: Answer) -> Iterator[str]:
         yield f"They are {_SCORES[plain].format(number=number)}{count}."
 
 
-def _unripe(decision: Answer) -> str | None:
+def _mean_not_ready(decision: Answer) -> str | None:
     """Return the reason why the running mean is not used yet; None if it is, or there is none."""
     gate = decision.gates.get("seen")
     if gate is None or gate.holds:

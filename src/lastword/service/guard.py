@@ -213,7 +213,7 @@ def _whole(body: bytes) -> Receive:
 
 
 class _Answer:
-    """The `send` of a request: it adds headers, and knows how much of the answer is sent.
+    """The `send` of a request: it adds headers, and records how much of the answer is sent.
 
     Attributes:
         limit: The deadline, which ends when the answer begins; then `stall_seconds` counts.

@@ -18,7 +18,7 @@ class Turns:
     """Turns in the order of arrival, which limit how often something happens.
 
     Args:
-        longest: Maximum seconds of waiting; whoever would wait longer does not wait at all.
+        longest: Maximum seconds of waiting. A caller that would wait longer does not wait at all.
     """
 
     def __init__(self, longest: float = math.inf) -> None:

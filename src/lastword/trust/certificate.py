@@ -296,7 +296,7 @@ class Certificate:
             return False
         exact = counts.groups == counts.items
         p = at_least(terms.error, self.wrong, self.answered, exact)
-        # The share of each policy that could have been chosen, or of none (`deferral`).
+        # Each policy that could have been chosen, and the choice of none, has a share (`deferral`).
         return bool(p <= terms.level / (terms.policies + 1))
 
     @classmethod

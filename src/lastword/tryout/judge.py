@@ -13,7 +13,6 @@ from lastword.records.cells import Cell
 from lastword.records.derived import derive, facts_of
 from lastword.records.metrics import mc1_rows, of_items
 from lastword.records.ragged import Lists
-from lastword.rule.geometry import Scores
 from lastword.trust.certification import Outcome, Sample
 from lastword.trust.claims import needed
 from lastword.trust.evidence import GroupEvidence, as_good
@@ -145,7 +144,7 @@ class _Results:
         return self.mc1(list(self.cell.items["base_scores"]))
 
     @cached_property
-    def scores(self) -> dict[str, list[Scores | None]]:
+    def scores(self) -> dict[str, list[np.ndarray | None]]:
         """Scores by correction, per item [options]; None if it does not apply."""
         others = resolve([name for name in CERTIFIABLE if name != TRACE], facts_of(self.run))
         return {TRACE: list(self.cell.items["scores"])} | derive(self.cell, others)
@@ -203,7 +202,7 @@ class _Results:
         worth = self.worth(line.name)
         return replace(line, worth=None if np.isnan(worth).all() else float(np.nanmean(worth)))
 
-    def mc1(self, scores: Sequence[Scores | None]) -> np.ndarray:
+    def mc1(self, scores: Sequence[np.ndarray | None]) -> np.ndarray:
         """Return MC1 per item [items]; nan without scores."""
         base, truthful = (Lists.of(self.cell.items[n]) for n in ("base_scores", "truthful"))
         return of_items(mc1_rows, base.of_rows(scores), truthful)

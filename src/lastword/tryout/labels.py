@@ -106,7 +106,7 @@ class Labels:
         rows = tuple(row for row in self.rows if row.id not in shown)
         if not rows:
             raise InputError("every labelled row is an example of the template: label other rows")
-        ids = _some([f"row {id}" for id in self.table if id in shown])
+        ids = _first_few([f"row {id}" for id in self.table if id in shown])
         note = f"left out {counted(len(shown), 'row')} that the template shows: {ids}"
         table = {id: row for id, row in self.table.items() if id not in shown}
         return replace(self, rows=rows, table=table, notes=(*self.notes, note))
@@ -244,7 +244,7 @@ def _file(path: Path, settings: TableOptions, notes: list[str]) -> list[Row]:
     bad = [f"{row.place}: {row.error}" for row in rows if row.error is not None]
     if len(bad) == len(rows):
         raise InputError(f"cannot read {path}: {bad[0]}")
-    notes += [f"left out {counted(len(bad), 'row')}: {_some(bad)}"] if bad else []
+    notes += [f"left out {counted(len(bad), 'row')}: {_first_few(bad)}"] if bad else []
     return [row.value for row in rows if row.error is None]
 
 
@@ -293,7 +293,7 @@ def _readable(rows: Mapping[str, Row], columns: Columns, notes: list[str]) -> di
         if not cell_text(row.get(columns.text)).strip()
     }
     if faults:
-        notes.append(f"left out {counted(len(faults), 'row')}: {_some([*faults.values()])}")
+        notes.append(f"left out {counted(len(faults), 'row')}: {_first_few([*faults.values()])}")
     return {name: row for name, row in rows.items() if name not in faults}
 
 
@@ -401,8 +401,8 @@ def _rows(rows: Mapping[str, Row], columns: Columns, notes: list[str]) -> tuple[
                 f"the first line is read as names, and `{columns.label}` is a label too: if the "
                 "table has no line of names, add one"
             )
-        truths = _spelt(truths, options or [], notes, tidy=columns.tidy)
-        notes += [*_single(truths), *_contradictions(texts, truths)]
+        truths = _one_spelling(truths, options or [], notes, tidy=columns.tidy)
+        notes += [*_note_single(truths), *_contradictions(texts, truths)]
         first = next(iter(rows.values()))
         options = _occurring(truths) if options is None else options
         shared = _question(options, descriptions, columns, first)
@@ -422,7 +422,7 @@ def _rows(rows: Mapping[str, Row], columns: Columns, notes: list[str]) -> tuple[
             "no row names a group: if texts share an author or a thread, name its column with "
             "--group, or the guarantee does not hold"
         )
-    notes += _near({row.id: row.text for row in questions if row.group is None})
+    notes += _note_near_copies({row.id: row.text for row in questions if row.group is None})
     return tuple(questions)
 
 
@@ -442,7 +442,7 @@ def _contains(template: str, text: str) -> bool:
     return any(re.search(rf"(?<!\w){re.escape(form)}(?!\w)", template) for form in forms)
 
 
-def _spelt(
+def _one_spelling(
     truths: Mapping[str, str], options: Sequence[Option], notes: list[str], *, tidy: bool
 ) -> dict[str, str]:
     """Return the labels by row; with `tidy`, labels that look alike get one spelling.
@@ -469,10 +469,10 @@ def _spelt(
     return joined
 
 
-def _single(truths: Mapping[str, str]) -> list[str]:
+def _note_single(truths: Mapping[str, str]) -> list[str]:
     counts = Counter(truths.values())
     single = [f"`{label}` (row {name})" for name, label in truths.items() if counts[label] == 1]
-    return [f"classes of one row: {_some(single)}"] if single else []
+    return [f"classes of one row: {_first_few(single)}"] if single else []
 
 
 def _contradictions(texts: Mapping[str, str], truths: Mapping[str, str]) -> list[str]:
@@ -484,10 +484,10 @@ def _contradictions(texts: Mapping[str, str], truths: Mapping[str, str]) -> list
         for names in rows.values()
         if len(names) > 1
     ]
-    return [f"one text with two labels: {_some(twice)}"] if twice else []
+    return [f"one text with two labels: {_first_few(twice)}"] if twice else []
 
 
-def _near(texts: Mapping[str, str]) -> list[str]:
+def _note_near_copies(texts: Mapping[str, str]) -> list[str]:
     if not texts:
         return []
     like: dict[int, list[str]] = {}
@@ -496,14 +496,14 @@ def _near(texts: Mapping[str, str]) -> list[str]:
     near = [names for names in like.values() if len(names) > 1]
     if not near:
         return []
-    rows = _some([f"rows {' and '.join(names[:_SHOWN])}" for names in near])
+    rows = _first_few([f"rows {' and '.join(names[:_SHOWN])}" for names in near])
     return [
         f"near copies: {sum(map(len, near))} rows in {counted(len(near), 'group')} ({rows}); rows "
         "derived from one another need a shared value in a column `group`"
     ]
 
 
-def _some(things: Sequence[str]) -> str:
+def _first_few(things: Sequence[str]) -> str:
     more = len(things) - _SHOWN
     return "; ".join([*things[:_SHOWN], *([f"and {more} more"] if more > 0 else [])])
 
