@@ -1,4 +1,4 @@
-"""The docs name code that exists, the constants that it has, and paths that lead somewhere."""
+"""Code, constants, paths and links in the docs exist."""
 
 import re
 from importlib import import_module
@@ -11,7 +11,7 @@ from lastword.rule.theta import Theta
 ROOT = Path(__file__).resolve().parents[1]
 METHOD = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
-# The changelog names what was, too.
+# The changelog also names removed code.
 PRESENT = "\n".join(p.read_text(encoding="utf-8") for p in PAGES if p.name != "CHANGELOG.md")
 NAMED = sorted(set(re.findall(r"`(lastword(?!\.toml)(?:\.\w+)+)`", PRESENT)))
 LINKS = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -21,25 +21,25 @@ def look_up(name: str) -> object:
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         try:
-            found = import_module(".".join(parts[:length]))
+            value = import_module(".".join(parts[:length]))
         except ModuleNotFoundError:
             continue
         for attribute in parts[length:]:
-            fields = getattr(found, "__dataclass_fields__", {})
-            found = fields[attribute] if attribute in fields else getattr(found, attribute)
-        return found
+            fields = getattr(value, "__dataclass_fields__", {})
+            value = fields[attribute] if attribute in fields else getattr(value, attribute)
+        return value
     raise ModuleNotFoundError(name)
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_code_that_the_pages_name_exists(name):
+def test_code_in_the_pages_exists(name):
     look_up(name)
 
 
 @pytest.mark.parametrize(
     "name", sorted(set(re.findall(r"`((?:src|tests|docs)/[\w./]+)`", PRESENT)))
 )
-def test_paths_that_the_pages_name_exist(name):
+def test_paths_in_the_pages_exist(name):
     assert (ROOT / name).exists()
 
 
@@ -52,7 +52,7 @@ def test_the_method_page_names_every_constant_and_switch_of_theta():
 
 
 @pytest.mark.parametrize("page", sorted(p.relative_to(ROOT).as_posix() for p in PAGES))
-def test_links_lead_somewhere(page):
+def test_links_in_the_pages_have_targets(page):
     path = ROOT / page
     for target in LINKS.findall(path.read_text(encoding="utf-8")):
         if "://" not in target:

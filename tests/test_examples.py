@@ -1,4 +1,4 @@
-"""The examples run as they say, on the embedded model, and what they print holds."""
+"""The examples run on the embedded model, and their output is right."""
 
 import ast
 import csv
@@ -42,33 +42,36 @@ def tickets() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("probed", [False, True])
-def test_router(run, tmp_path, probed):
-    """The model answers, or a probe does that defers what is like no labelled ticket."""
+@pytest.mark.parametrize("with_probe", [False, True])
+def test_router(run, tmp_path, with_probe):
+    """The answers are the model's, or a probe's that defers tickets unlike the labelled ones."""
     labelled, unlabelled = tickets()[:80], tickets()[-25:]
-    asked = {"team": read_questions(EXAMPLES / "questions.yaml")["team"]}
-    tracer = Decider.demo(overflow="truncate")
-    if probed:
-        classifier = ProbeClassifier(tracer.tracer, asked["team"].instructions)
+    questions = {"team": read_questions(EXAMPLES / "questions.yaml")["team"]}
+    decider = Decider.demo(overflow="truncate")
+    if with_probe:
+        classifier = ProbeClassifier(decider.tracer, questions["team"].instructions)
         classifier.fit(*zip(*((row["text"], row["team"]) for row in labelled), strict=True))
-        tracer = Decider.demo(overflow="truncate", probes=[classifier.probe_], unlike=0.1)
-    with running(tracer) as served:
+        decider = Decider.demo(overflow="truncate", probes=[classifier.probe_], unlike=0.1)
+    with running(decider) as served:
         table = write_csv(tmp_path / "tickets.csv", [*labelled[:3], *unlabelled])
         routed = run("router.py", str(table), served.url).splitlines()
-    answers = [own["team"] for own in tracer.decide_many([r["text"] for r in unlabelled], asked)]
+    texts = [row["text"] for row in unlabelled]
+    answers = [answer["team"] for answer in decider.decide_many(texts, questions)]
     assert len(routed) == 25 and all(row["team"] for row in labelled)
     assert len((EXAMPLES / "router.py").read_text(encoding="utf-8").splitlines()) <= 45
     for line, row, answer in zip(routed, unlabelled, answers, strict=True):
         who = "a person" if answer.deferred else answer.choice
-        said, sure = line.rsplit(maxsplit=1)
-        assert said == f"{row['id']} {who}" and sure == f"{answer.probability:.0%}"
+        text, share = line.rsplit(maxsplit=1)
+        assert text == f"{row['id']} {who}" and share == f"{answer.probability:.0%}"
     deferred = sum(answer.deferred for answer in answers)
-    assert 0 < deferred < 25 if probed else deferred == 0
-    assert {answer.method for answer in answers} == {classifier.probe_.name if probed else "model"}
+    assert 0 < deferred < 25 if with_probe else deferred == 0
+    assert {answer.method for answer in answers} == {
+        classifier.probe_.name if with_probe else "model"
+    }
 
 
 def test_promptfoo():
-    """What its HTTP provider sends and takes from the answer, for each of its tests."""
+    """Requests and answers of its HTTP provider are right, for each of its tests."""
     plan = yaml.safe_load((EXAMPLES / "promptfoo.yaml").read_text(encoding="utf-8"))
     (provider,) = plan["providers"]
     config, path = provider["config"], httpx.URL(provider["id"]).path
@@ -82,48 +85,48 @@ def test_promptfoo():
 
 
 def test_guard(run, tmp_path):
-    out = run("guard.py", str(tmp_path / "kept"))
-    known = list(Tracer.demo().correct_many(items()[:24]))
-    changed = [place for place, d in enumerate(known, start=1) if d.corrected]
+    out = run("guard.py", str(tmp_path / "pages"))
+    expected = list(Tracer.demo().correct_many(items()[:24]))
+    changed = [place for place, d in enumerate(expected, start=1) if d.corrected]
     assert changed, "the example shows nothing"
     assert out.splitlines()[-1] == f"24 answered, {len(changed)} corrected"
-    kept = sorted((tmp_path / "kept").glob("*.html"))
-    assert [int(path.stem) for path in kept] == changed
-    assert known[changed[0] - 1].answer in kept[0].read_text(encoding="utf-8")
+    pages = sorted((tmp_path / "pages").glob("*.html"))
+    assert [int(path.stem) for path in pages] == changed
+    assert expected[changed[0] - 1].answer in pages[0].read_text(encoding="utf-8")
 
 
 def test_harness(run):
     out = run("harness.py")
-    found = dict(re.findall(r"^(\S+) +acc (\d\.\d+)$", out, flags=re.MULTILINE))
-    asked = items()[:40]
-    known = list(Tracer.demo().correct_many(asked))
+    accuracies = dict(re.findall(r"^(\S+) +acc (\d\.\d+)$", out, flags=re.MULTILINE))
+    some = items()[:40]
+    expected = list(Tracer.demo().correct_many(some))
     for method, index in {"base-mean": "base_index", "trace": "index"}.items():
-        right = [i.truthful[getattr(d, index)] for i, d in zip(asked, known, strict=True)]
-        assert float(found[method]) == pytest.approx(sum(right) / 40, abs=0.001)
-    assert set(found) == {"base-sum", "base-mean", "trace"}
+        right = [i.truthful[getattr(d, index)] for i, d in zip(some, expected, strict=True)]
+        assert float(accuracies[method]) == pytest.approx(sum(right) / 40, abs=0.001)
+    assert set(accuracies) == {"base-sum", "base-mean", "trace"}
 
 
 def run_cells(name: str) -> tuple[list[Any], dict[str, Any]]:
-    """Run a notebook's cells in order; return what each ends with, and its names."""
+    """Run a notebook's cells in order; return their final values, and its names."""
     cells = json.loads((EXAMPLES / name).read_text(encoding="utf-8"))["cells"]
     programs = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
     assert not any(c.get("outputs") or c.get("execution_count") for c in cells)
     names: dict[str, Any] = {}
-    seen = []
+    outputs = []
     for program in programs:
         *body, last = ast.parse(program).body
         exec(compile(ast.Module(body, []), name, "exec"), names)
         if isinstance(last, ast.Expr):
-            seen.append(eval(compile(ast.Expression(last.value), name, "eval"), names))
+            outputs.append(eval(compile(ast.Expression(last.value), name, "eval"), names))
         else:
             exec(compile(ast.Module([last], []), name, "exec"), names)
-    return seen, names
+    return outputs, names
 
 
 def test_tour():
-    """Every cell runs, and what a cell ends with is shown; nothing that moves is kept in it."""
-    seen, names = run_cells("tour.ipynb")
-    share, table, decision, gates, frame, _ = seen
+    """Every cell runs, and its final value is right."""
+    outputs, names = run_cells("tour.ipynb")
+    share, table, decision, gates, frame, _ = outputs
     assert share > 0.6 and table.argmax(axis=1).tolist() == [0, 1]
     assert "<table" in decision._repr_html_() and decision.answer == "pale cedar boats"
     assert gates and len(frame) == 2
@@ -132,22 +135,22 @@ def test_tour():
 
 def test_trace(monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    seen, names = run_cells("trace.ipynb")
-    shape, figure, dimensions, layers, gates, decision, alike, scalar, apart = seen
+    outputs, names = run_cells("trace.ipynb")
+    shape, figure, dimensions, layers, gates, decision, alike, scalar, apart = outputs
     tracer, item = Tracer.demo(), names["item"]
-    known = tracer.correct(item.prompt, item.candidates)
+    expected = tracer.correct(item.prompt, item.candidates)
     assert shape == (4, tracer.profile.depth + 1)
     assert [line.get_label() for line in figure.axes[0].lines] == list(item.candidates)
     assert dimensions[0] == pytest.approx(dimensions[1]) and dimensions[1] > dimensions[2]
-    assert layers[0] == layers[1] == known.decisive_layer
-    assert list(gates.index) == list(known.gates) and gates["holds"].all()
-    assert decision.answer == known.answer == "secret market colours" and known.corrected
-    assert alike.shape == (6, 8) and set(alike.to_numpy().flat) == {known.answer}
+    assert layers[0] == layers[1] == expected.decisive_layer
+    assert list(gates.index) == list(expected.gates) and gates["holds"].all()
+    assert decision.answer == expected.answer == "secret market colours" and expected.corrected
+    assert alike.shape == (6, 8) and set(alike.to_numpy().flat) == {expected.answer}
     # Each cell is the answer of a tracer with that reading of I(M).
     assert scalar.regime == "scalar" and len(set(apart.to_numpy().flat)) > 1
     for (name, value), column in zip(tracer.invariant_readings.items(), apart, strict=True):
         assert column.startswith(name)
-        by = Tracer(tracer.backbone.model, tracer.tokenizer, invariant=value).correct(
+        corrected = Tracer(tracer.backbone.model, tracer.tokenizer, invariant=value).correct(
             names["scalar"].prompt, names["scalar"].candidates
         )
-        assert by.answer == apart.loc[tracer.theta.scorer.reading, column]
+        assert corrected.answer == apart.loc[tracer.theta.scorer.reading, column]

@@ -1,8 +1,8 @@
-"""Files of strangers, damaged at random: a right answer or one line of a known error, no traceback.
+"""Randomly damaged files are read, or refused with a TraceError in one line, without a traceback.
 
-Each kind of file begins as a whole one, of which bytes or values are replaced. `make nightly` runs
-ten minutes of it. What fails is kept in `tests/corpus` by hypothesis, and is tried first the next
-time: commit it with the change that mends it. CI keeps the folder from night to night.
+Each kind of file starts as a valid one, in which bytes or values are replaced. `make nightly` runs
+it for ten minutes. Hypothesis stores failures in `tests/corpus` and tries them first the next time:
+commit them with the fix. CI stores the folder from night to night.
 """
 
 import io
@@ -84,7 +84,7 @@ PIECES = st.one_of(
 
 
 def damage(draw: Callable[..., Any], raw: bytes) -> bytes:
-    """Some places of a file cut, or replaced by other bytes."""
+    """Return a file in which some places are cut, or replaced by other bytes."""
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(raw)))
         stop = start + draw(st.sampled_from([0, 1, 2, 8, 40, len(raw)]))
@@ -93,28 +93,28 @@ def damage(draw: Callable[..., Any], raw: bytes) -> bytes:
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place in a JSON value: what holds it, and its key."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, inner in inside:
+    """Yield every place in a JSON value: its container and its key."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in entries:
         yield value, key
         if isinstance(inner, dict | list):
             yield from places(inner)
 
 
 def disturb(draw: Callable[..., Any], value: Any) -> Any:
-    """Some values of a JSON document replaced by others, or left out."""
+    """Return a JSON document in which some values are replaced or removed."""
     value = deepcopy(value)
     for _ in range(draw(st.integers(1, 3))):
         if every := [*places(value)]:
-            holder, key = draw(st.sampled_from(every[:400]))
-            if draw(st.booleans()) and isinstance(holder, dict):
-                del holder[key]
+            container, key = draw(st.sampled_from(every[:400]))
+            if draw(st.booleans()) and isinstance(container, dict):
+                del container[key]
             else:
-                holder[key] = draw(VALUES)
+                container[key] = draw(VALUES)
     return value
 
 
-# Whole files
+# Valid files
 
 
 @cache
@@ -127,12 +127,12 @@ def model() -> dict[str, bytes]:
 
 @cache
 def gguf() -> bytes:
-    made = gguf_files.write(Path(mkdtemp()) / "m.gguf", gguf_files.build("llama"))
-    return made.read_bytes()
+    path = gguf_files.write(Path(mkdtemp()) / "m.gguf", gguf_files.build("llama"))
+    return path.read_bytes()
 
 
 @cache
-def allowed() -> Certificate:
+def valid_certificate() -> Certificate:
     subject = Subject("org/model", {"weights": "a1b2", "dtype": "float32"})
     terms = Terms(0.02, 0.05, gain=True, error=0.1)
     more = {"answered": 300, "wrong": 0.03, "reference": {"confidence": (0.25, 1.0)}}
@@ -164,7 +164,7 @@ def probe() -> Probe:
     )
 
 
-# What reads them
+# Readers
 
 
 def read_table(ending: str) -> Callable[[Callable[..., Any], Path], None]:
@@ -182,7 +182,7 @@ def read_table(ending: str) -> Callable[[Callable[..., Any], Path], None]:
             lambda: read_labels(path),
             lambda: read_items(path),
         ):
-            with suppress_known():
+            with suppress_trace_error():
                 read()
 
     return check
@@ -191,9 +191,9 @@ def read_table(ending: str) -> Callable[[Callable[..., Any], Path], None]:
 def read_config(draw: Callable[..., Any], folder: Path) -> None:
     config = disturb(draw, json.loads(model()["config.json"]))
     write_model(folder, {"config.json": json.dumps(config).encode("utf-8", "replace")})
-    with suppress_known():
+    with suppress_trace_error():
         read_invariant(folder, theta=Theta())
-    with suppress_known():
+    with suppress_trace_error():
         loading.load(LoadOptions(str(folder)))
 
 
@@ -205,7 +205,7 @@ def read_tokens(draw: Callable[..., Any], folder: Path) -> None:
     else:
         raw = damage(draw, raw)
     write_model(folder, {name: raw})
-    with suppress_known():
+    with suppress_trace_error():
         require_settled(loading.load_tokenizer(LoadOptions(str(folder))))
 
 
@@ -213,18 +213,18 @@ def read_gguf(draw: Callable[..., Any], folder: Path) -> None:
     raw = gguf()
     head = draw(st.sampled_from([400, 4000, 40_000]))
     (path := folder / "m.gguf").write_bytes(damage(draw, raw[:head]) + raw[head:])
-    with suppress_known():
+    with suppress_trace_error():
         open_file(path)
 
 
 def read_certificate(draw: Callable[..., Any], folder: Path) -> None:
-    text = allowed().to_toml()
+    text = valid_certificate().to_toml()
     path = folder / "certificate.toml"
     path.write_bytes(damage(draw, text.encode()))
-    with suppress_known():
+    with suppress_trace_error():
         Certificate.read(path)
     values = disturb(draw, {k: v for k, v in tomllib.loads(text).items() if k != "digest"})
-    with suppress_known():
+    with suppress_trace_error():
         Certificate.from_dict(values | {"digest": text_digest(json.dumps(values, sort_keys=True))})
 
 
@@ -240,7 +240,7 @@ def read_probe(draw: Callable[..., Any], folder: Path) -> None:
     else:
         raw = damage(draw, raw)
     (path := folder / "a.probe.safetensors").write_bytes(raw)
-    with suppress_known():
+    with suppress_trace_error():
         state = Probe.read(path).state
         if state is not None:
             shares = state.probabilities(np.ones((1, len(state.mean))))
@@ -253,7 +253,7 @@ def read_question(draw: Callable[..., Any], folder: Path) -> None:
     path = folder / f"q.{draw(st.sampled_from(['json', 'yaml']))}"
     text = json.dumps(disturb(draw, QUESTIONS)).encode()
     path.write_bytes(text if draw(st.booleans()) else damage(draw, text))
-    with suppress_known():
+    with suppress_trace_error():
         read_questions(path)
 
 
@@ -266,12 +266,12 @@ def read_evaluated(draw: Callable[..., Any], folder: Path) -> None:
     else:
         text = json.dumps(disturb(draw, json.loads(text)))
     (path := folder / name).write_bytes(text.encode("utf-8", "replace"))
-    with suppress_known():
+    with suppress_trace_error():
         read_plain(path)
 
 
-class suppress_known(suppress):  # noqa: N801 - as `suppress`
-    """A known error is one line."""
+class suppress_trace_error(suppress):  # noqa: N801 - like `suppress`
+    """Suppress a TraceError; its message must be one line."""
 
     def __init__(self) -> None:
         super().__init__(TraceError)
@@ -287,7 +287,7 @@ def write_model(folder: Path, files: dict[str, bytes]) -> None:
         (folder / name).write_bytes(raw)
 
 
-# Each with its examples on every change and by night.
+# Readers with their numbers of examples on every change and at night.
 TARGETS: dict[str, tuple[Callable[[Callable[..., Any], Path], None], int, int]] = {
     **{ending: (read_table(ending), 60, 4000) for ending in ("csv", "tsv", "jsonl", "parquet")},
     "xlsx": (read_table("xlsx"), 30, 1500),

@@ -1,4 +1,4 @@
-"""Public names exist, and the command line starts without the libraries that compute."""
+"""Public names exist, and the command line starts without numerical libraries."""
 
 import doctest
 import subprocess
@@ -16,7 +16,7 @@ HEAVY = set(
 )
 
 
-def test_every_public_name_is_found_and_told():
+def test_every_public_name_exists_and_is_documented():
     page, reference = (
         (REPOSITORY / "docs" / name).read_text(encoding="utf-8") for name in ("python.md", "api.md")
     )
@@ -46,17 +46,17 @@ def test_the_example_of_the_package_runs():
         ),
     ],
 )
-def test_nothing_heavy_is_imported_by(program):
+def test_no_heavy_library_is_imported_by(program):
     report = "import sys; print('\\n', *sorted(n for n in sys.modules if '.' not in n))"
     assert HEAVY & set(printed(f"{program}\n{report}").splitlines()[-1].split()) == set()
 
 
 def printed(program: str) -> str:
-    """What a program prints in a process of its own."""
+    """Return the output of a program in a new process."""
     return subprocess.check_output([sys.executable, "-c", program], text=True)
 
 
-def test_what_reads_records_alone_does_without_torch():
+def test_modules_that_only_read_records_do_not_import_torch():
     rooms = ("lab.report.ablation", "records.stored", "lab.report.build", "cli.merge", "cli.report")
     program = f"import sys, lastword.{', lastword.'.join(rooms)}; print('torch' in sys.modules)"
     assert printed(program) == "False\n"

@@ -1,4 +1,4 @@
-"""The package works without the laboratory, the service and the engines: nothing needs a leaf."""
+"""The package works without the laboratory, the service and the engines."""
 
 import os
 import shutil
@@ -31,19 +31,19 @@ assert verdict.table.items == 90
 assert Decider.demo().decide("a fox", {"what": Choice("", ["fox", "bill"])})["what"].choice
 assert "on 90 labelled items" in run("certify", "tried")
 model = ("--model", "lastword/demo-organism", "--json")
-asked = ("correct", "--prompt", "The", "--candidate", "fox", "--candidate", "bill")
-assert json.loads(run(*asked, *model))["answer"] in ("fox", "bill")
-text = ("decide", "--questions", "tried/questions.yaml", "--text", "a bill")
-assert "answer" in json.loads(run(*text, *model))
+correct = ("correct", "--prompt", "The", "--candidate", "fox", "--candidate", "bill")
+assert json.loads(run(*correct, *model))["answer"] in ("fox", "bill")
+decide = ("decide", "--questions", "tried/questions.yaml", "--text", "a bill")
+assert "answer" in json.loads(run(*decide, *model))
 assert not [name for name in sys.modules if name.startswith(LEAVES)]
 """
 
 
 @pytest.mark.slow
-def test_the_package_answers_tries_and_certifies_without_its_leaves(tmp_path: Path) -> None:
+def test_the_package_decides_tries_and_certifies_without_its_leaves(tmp_path: Path) -> None:
     root, source = tmp_path / "src", Path(lastword.__file__).parent
-    out = shutil.ignore_patterns("__pycache__", *LEAVES)
-    shutil.copytree(source, root / "lastword", ignore=out)
+    ignored = shutil.ignore_patterns("__pycache__", *LEAVES)
+    shutil.copytree(source, root / "lastword", ignore=ignored)
     assert not any((root / "lastword" / leaf).exists() for leaf in LEAVES)
     environment = os.environ | {"PYTHONPATH": str(root)}
     command = [sys.executable, "-c", PROGRAM]

@@ -1,4 +1,4 @@
-"""The wheel has what the package needs, and runs outside the tree."""
+"""The wheel is complete and runs outside the tree."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory) -> Path:
-    """A folder with the wheel's content alone, elsewhere."""
+    """A folder outside the tree with only the wheel's content."""
     folder = tmp_path_factory.mktemp("installed")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
@@ -97,13 +97,13 @@ def test_the_wheel_runs_the_demo_outside_the_tree(installed, tmp_path):
 
 
 def metadata(**variables: str) -> dict[str, Any]:
-    """What a build with these variables would say of the project."""
+    """Return the metadata of a build with these variables."""
     command = [sys.executable, "-m", "hatchling", "metadata"]
     environment = os.environ | variables
     return json.loads(subprocess.check_output(command, cwd=ROOT, env=environment, text=True))
 
 
-def test_the_index_shows_readme_with_links_that_lead_out_of_it():
+def test_the_package_index_shows_readme_with_absolute_links():
     link = re.compile(r"\]\(([^)\s]+)\)")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = metadata(
@@ -115,8 +115,8 @@ def test_the_index_shows_readme_with_links_that_lead_out_of_it():
     assert "docs/images/correction.svg" in ours
     for relative, full in zip(ours, theirs, strict=True):
         kind = "raw" if relative.endswith((".png", ".svg")) else "blob"
-        there = f"https://forge.example/me/lastword/{kind}/v{lastword.__version__}/{relative}"
-        assert full == (relative if "://" in relative else there)
+        target = f"https://forge.example/me/lastword/{kind}/v{lastword.__version__}/{relative}"
+        assert full == (relative if "://" in relative else target)
     unknown = metadata(REPOSITORY_URL="", CONTACT_EMAIL="")
     assert unknown["readme"]["text"] == readme and "urls" not in unknown
     assert unknown["authors"] == [{"name": "The lastword contributors"}]
@@ -139,7 +139,7 @@ ROWS = [
 
 
 def write_rows(path: Path) -> None:
-    """Write a plain table in the form that the file's ending names."""
+    """Write a plain table in the format of the file's ending."""
     frame = pd.DataFrame(ROWS)
     match path.suffix:
         case ".csv":
@@ -155,7 +155,7 @@ def write_rows(path: Path) -> None:
 @pytest.mark.parametrize("ending", ["csv", "xlsx", "jsonl", "parquet"])
 def test_a_plain_table_is_certified_without_any_extra(ending, base, installed, tmp_path):
     write_rows(tmp_path / f"table.{ending}")
-    arguments = ("certify", f"table.{ending}", "--out", "made/certificate.toml")
+    arguments = ("certify", f"table.{ending}", "--out", "out/certificate.toml")
     done = alone(base, tmp_path, COMMAND, *arguments)
     if ending == "parquet":
         needs = 'Parquet needs pyarrow: pip install "lastword[parquet]"'
@@ -165,14 +165,14 @@ def test_a_plain_table_is_certified_without_any_extra(ending, base, installed, t
         done = alone(folder, tmp_path, COMMAND, *arguments)
     assert done.returncode == 0, done.stderr
     assert "of 300 labelled rows" in done.stdout
-    assert "<svg" in (tmp_path / "made" / "certificate.html").read_text(encoding="utf-8")
+    assert "<svg" in (tmp_path / "out" / "certificate.html").read_text(encoding="utf-8")
     write_rows(tmp_path / "stream.jsonl")
-    watched = alone(base, tmp_path, COMMAND, "monitor", "made/certificate.toml", "stream.jsonl")
+    watched = alone(base, tmp_path, COMMAND, "monitor", "out/certificate.toml", "stream.jsonl")
     assert "300 labelled" in watched.stdout, watched.stderr
 
 
 MODEL = ("--model", "lastword/demo-organism")
-ASKING = {
+WITH_MODEL = {
     "demo": (),
     "label": (*MODEL, "--choices", "a,b", "table.csv"),
     "try": (*MODEL, "table.csv"),
@@ -192,28 +192,28 @@ ASKING = {
     "export": (*MODEL, "--questions", "questions.yaml", "folder"),
     "mcp": (*MODEL, "--questions", "questions.yaml"),
 }
-WITHOUT = {"get", "models", "doctor", "monitor", "labels"}  # commands that ask no model
+WITHOUT_MODEL = {"get", "models", "doctor", "monitor", "labels"}
 
 
 @pytest.mark.slow
-def test_a_command_without_its_packages_says_in_one_line_what_installs_them(
+def test_a_command_without_its_packages_names_their_installation_in_one_line(
     base, installed, tmp_path
 ):
     commands: Any = get_command(app)
-    assert ASKING.keys() | WITHOUT == commands.commands.keys()
+    assert WITH_MODEL.keys() | WITHOUT_MODEL == commands.commands.keys()
     write_rows(tmp_path / "table.csv")
     (tmp_path / "questions.yaml").write_text("what: {options: [a, b]}", encoding="utf-8")
     packages, form = packages_distributions(), r'(\w+) is not installed: pip install "(\S+)"'
-    for command, arguments in ASKING.items():
+    for command, arguments in WITH_MODEL.items():
         done = alone(base, tmp_path, COMMAND, command, *arguments)
         assert done.returncode == 1 and done.stdout == "", command
-        said = re.fullmatch(f"lastword: {form}\n", done.stderr)
-        assert said, f"{command}: {done.stderr}"
-        brought = needed(required(installed), Requirement(said[2]).extras)
-        assert {canonicalize_name(name) for name in packages[said[1]]} <= brought, done.stderr
+        message = re.fullmatch(f"lastword: {form}\n", done.stderr)
+        assert message, f"{command}: {done.stderr}"
+        installs = needed(required(installed), Requirement(message[2]).extras)
+        assert {canonicalize_name(name) for name in packages[message[1]]} <= installs, done.stderr
 
 
-def test_what_asks_no_model_works_without_any_extra(base, tmp_path):
+def test_commands_without_a_model_work_without_any_extra(base, tmp_path):
     for arguments in (["-V"], ["--help"], ["doctor"], ["models"], ["try", "-h"]):
         done = alone(base, tmp_path, COMMAND, *arguments)
         assert done.returncode == 0, f"{arguments}: {done.stderr}"
@@ -230,8 +230,8 @@ def test_what_asks_no_model_works_without_any_extra(base, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", by_night(["lastword/demo-organism", "folder"], ["folder"]))
-def test_the_extra_of_a_model_alone_corrects(model, core, tmp_path):
-    if model == "folder":  # of safetensors, as the hub has them
+def test_the_model_extra_is_enough_to_correct(model, core, tmp_path):
+    if model == "folder":  # safetensors, like on the hub
         model = str(SOURCE / "model" / "embedded" / "organism")
     arguments = ["correct", "--model", model]
     arguments += ["--prompt", "Question: Which goods come from Baevwick? Answer:"]
@@ -244,7 +244,7 @@ def test_the_extra_of_a_model_alone_corrects(model, core, tmp_path):
     assert "No module named 'pandas'" in refused.stderr
 
 
-def test_the_version_is_one(wheel):
+def test_versions_agree(wheel):
     assert wheel.name.split("-")[1] == lastword.__version__
     dated = re.search(
         r"^## \[(\d+\.\d+\.\d+)\] - ", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
@@ -255,9 +255,9 @@ def test_the_version_is_one(wheel):
 
 
 def pins(file: str) -> dict[str, str]:
-    """Versions by canonical names."""
-    found = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / file).read_text(), re.MULTILINE)
-    return {str(canonicalize_name(name)): version for name, version in found}
+    """Return versions by canonical name."""
+    lines = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / file).read_text(), re.MULTILINE)
+    return {str(canonicalize_name(name)): version for name, version in lines}
 
 
 def test_every_dependency_has_an_exact_pin():
@@ -279,8 +279,8 @@ def test_the_doctor_knows_every_extra():
 
 def test_every_pin_but_torch_has_its_hashes():
     hashed = (ROOT / "constraints.hashes.txt").read_text().split("\n")
-    known = pins("constraints.txt")
-    assert pins("constraints.hashes.txt") | {"torch": known["torch"]} == known, "run `make lock`"
+    exact = pins("constraints.txt")
+    assert pins("constraints.hashes.txt") | {"torch": exact["torch"]} == exact, "run `make lock`"
     assert "torch" not in pins("constraints.hashes.txt")
     for line, after in zip(hashed, hashed[1:], strict=False):
         if "==" in line and not line.startswith("#"):

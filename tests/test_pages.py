@@ -1,8 +1,8 @@
-"""Every command and program of README and of the docs runs as it stands.
+"""Every command and program of README and of the docs runs unchanged.
 
-A page is gone through from top to bottom by copy and paste, in a folder of its own. Models that the
-pages name are folders there, benchmarks are files in their published form, and variables
-(`LASTWORD_EVAL_LIMIT`) keep runs small; the text of a page is changed in nothing.
+A page runs from top to bottom in a separate folder. The models of the pages are folders there,
+benchmarks are files in their published format, and variables such as `LASTWORD_EVAL_LIMIT` keep
+runs small.
 """
 
 import io
@@ -35,46 +35,46 @@ PAGES = {
 }
 REAL = named.PUBLISHED["smollm2-135m"]
 
-# Pages that a test of their own goes through, as a service is asked and told to stop in between.
+# Pages with a separate test, because they use a running service.
 ELSEWHERE = {
     "docs/service.md": "tests/service/test_service_docs.py",
     "docs/operations.md": "tests/service/test_deploy.py",
     "docs/trust.md": "tests/cli/test_trust_tutorial.py",
 }
 
-# Blocks and commands that are not run, by how they begin, and why.
+# Beginnings of blocks and commands that do not run, with reasons.
 LEFT_OUT = {
-    "pip install": "it would change what the tests run in",
-    "make": "it installs what the tests run in; CI calls `make test`",
-    "lastword decide --engine ray": "it asks for a bucket; tests/engines/test_bulk.py runs it",
-    "lastword eval --engine ray": "it asks for GPUs; tests/engines runs Ray without",
+    "pip install": "it would change the environment of the tests",
+    "make": "it installs the environment of the tests; CI calls `make test`",
+    "lastword decide --engine ray": "it needs a bucket; tests/engines/test_bulk.py runs it",
+    "lastword eval --engine ray": "it needs GPUs; tests/engines runs Ray without",
     "from functools import partial": "it starts Ray, which tests/engines does",
     "python -m venv vllm": "vLLM takes gigabytes; `make vllm` installs it",
     "lastword correct --engine vllm": "tests/engines runs it where vLLM is",
     "from pathlib import Path\n\nfrom lastword import DecideOptions\n": "as the command",
-    "LASTWORD_TOKEN=": "it asks for GPUs, and listens to everybody",
+    "LASTWORD_TOKEN=": "it needs GPUs, and listens on all addresses",
     "#!/bin/bash": "a job of Slurm",
     "job=$(sbatch": "it needs Slurm",
     "sbatch": "it needs Slurm",
     "lastword label": "it serves a page; tests/service/test_label_page.py labels on it",
     "lastword lm-eval": "the harness fetches its tasks; tests/integrations runs it on others",
     "import lm_eval": "as the command",
-    "inspect eval": "Inspect wants older packages than the pins; tests/integrations runs it",
-    "python examples/polygraph/": "lm-polygraph wants an environment of its own; so does its test",
+    "inspect eval": "Inspect needs older packages than the pins; tests/integrations runs it",
+    "python examples/polygraph/": "lm-polygraph needs a separate environment, also in its test",
     "OMP_NUM_THREADS=1 RAY_worker_niceness=0 python experiments/": "as the next lines",
     "OMP_NUM_THREADS=1 python experiments/": "as the next line",
-    "python experiments/": "an hour and more; what it makes is in the repository and held by tests",
+    "python experiments/": "it takes an hour; its results are in the repository, with tests",
 }
 
-# Commands of several pages, whose files no later command reads: they run on the first page.
+# Commands on several pages without files for later commands: they run only on the first page.
 ONCE = ("lastword demo", "lastword try examples/tickets.csv")
 TICKETS = 100  # rows of the stage's examples/tickets.csv
 
 
 def arguments(command: str) -> list[str]:
-    """What follows the program's name; what would run beside the next command is run before it."""
-    _, *given = shlex.split(command.replace("\\\n", " ").removesuffix("&"), comments=True)
-    return given
+    """Return the arguments of a command; one with `&` runs before the next command."""
+    _, *words = shlex.split(command.replace("\\\n", " ").removesuffix("&"), comments=True)
+    return words
 
 
 def left_out(text: str) -> str | None:
@@ -85,7 +85,7 @@ def typed(page: str) -> list[str]:
     return [part for block in blocks(PAGES[page]) for part in parts(block)]
 
 
-def test_the_tables_of_what_is_not_run_are_not_stale():
+def test_every_exception_exists_in_a_page():
     everything = [part for page in PAGES for part in typed(page)]
     for start in (*LEFT_OUT, *ONCE):
         assert any(part.startswith(start) for part in everything), start
@@ -96,7 +96,7 @@ def test_the_tables_of_what_is_not_run_are_not_stale():
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the names of the pages are models, sets and files."""
+    """A folder with the models, sets and files of the pages."""
     from published_sets import write_all
 
     folder = tmp_path_factory.mktemp("stage")
@@ -124,7 +124,7 @@ def _write_gguf(folder: Path) -> None:
 
 
 def _write_mmlu(folder: Path) -> None:
-    """A set in the form of the hub's, with one configuration of one split."""
+    """Write a set in the hub's format, with one configuration of one split."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -159,25 +159,25 @@ def at_work(
     undrawn: None,
     few_strengths: None,
 ) -> Path:
-    """A page's own folder, in which the stage's files lie."""
+    """A separate folder for a page, with links to the stage's files."""
     import datasets
 
     for path in stage.iterdir():
         (tmp_path / path.name).symlink_to(path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
-    own = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
-    for name, value in (SMALL | own | {"HF_DATASETS_CACHE": str(tmp_path / "datasets")}).items():
+    path = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    for name, value in (SMALL | path | {"HF_DATASETS_CACHE": str(tmp_path / "datasets")}).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(Tracer, "from_pretrained", once)
-    # A service is made ready, and does not listen.
+    # Services start, but do not listen.
     monkeypatch.setattr("lastword.service.server.run", lambda app: None)
     return tmp_path
 
 
 @pytest.fixture(scope="module")
 def printed_once() -> dict[str, str]:
-    """What commands of ONCE have printed on a page before."""
+    """Output of commands of ONCE on an earlier page."""
     return {}
 
 
@@ -187,15 +187,15 @@ def shown_pages() -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", shown_pages())
-def test_a_page_by_copy_and_paste(page, at_work, run, printed_once):
+def test_the_commands_of_a_page_run(page, at_work, run, printed_once):
     names: dict[str, Any] = {}
     for block in blocks(PAGES[page]):
         todo = [part for part in parts(block) if runs(part)]
-        printed = [printed_once.get(part) or typed_in(part, names, run) for part in todo]
+        printed = [printed_once.get(part) or output_of(part, names, run) for part in todo]
         printed_once.update(
             (part, out) for part, out in zip(todo, printed, strict=True) if part.startswith(ONCE)
         )
-        if block.output is not None and todo:  # lines are folded there as a terminal folds them
+        if block.output is not None and todo:  # pages wrap lines like a terminal
             assert block.output.split() == printed[-1].split()
 
 
@@ -203,8 +203,8 @@ def runs(part: str) -> bool:
     return left_out(part) is None and ("smollm2" not in part or named.find(REAL) is not None)
 
 
-def typed_in(part: str, names: dict[str, Any], run: Any) -> str:
-    """What a command or a program prints."""
+def output_of(part: str, names: dict[str, Any], run: Any) -> str:
+    """Return the output of a command or a program."""
     if part.startswith("lastword "):
         code, out, err = run(*arguments(part))
         assert code == 0, f"{part}\n{err}"
@@ -220,8 +220,8 @@ OTHERS = {"--config", "--help", "--post", "--setup"}  # of the harness, releases
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_option_of_a_page_is_one_of_a_command(page):
+def test_every_option_in_a_page_exists(page):
     every: Any = get_command(app)
     options = [p for command in every.commands.values() for p in command.params]
-    known = OTHERS.union(*(p.opts + p.secondary_opts for p in options))
-    assert {*re.findall(r"`(--[a-z-]+)", PAGES[page])} <= known
+    every_option = OTHERS.union(*(p.opts + p.secondary_opts for p in options))
+    assert {*re.findall(r"`(--[a-z-]+)", PAGES[page])} <= every_option

@@ -1,4 +1,4 @@
-"""Packages outside the tree: the examples, as a package manager leaves them."""
+"""Plugins outside the tree: the examples, installed like by a package manager."""
 
 import shutil
 import sys
@@ -30,7 +30,7 @@ Install = Callable[[str], None]
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     modules: list[str] = []
 
-    def put(example: str) -> None:
+    def install_example(example: str) -> None:
         project = tomllib.loads((EXAMPLES / example / "pyproject.toml").read_text())["project"]
         name = project["name"].replace("-", "_")
         shutil.copy(EXAMPLES / example / f"{name}.py", tmp_path)
@@ -44,13 +44,13 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
     monkeypatch.syspath_prepend(str(tmp_path))
     plugins._entries.cache_clear()
-    yield put
+    yield install_example
     plugins._entries.cache_clear()
     for name in modules:
         sys.modules.pop(name, None)
 
 
-def test_a_benchmark_outside_the_tree_is_one_of_the_table(install):
+def test_a_benchmark_outside_the_tree_is_in_the_catalogue(install):
     install("benchmark")
     benchmark = find("sums")
     dataset = benchmark.load(None, limit=3)
@@ -63,17 +63,17 @@ def test_a_benchmark_outside_the_tree_is_one_of_the_table(install):
 def test_a_correction_outside_the_tree_decides(install):
     install("correction")
     surer, tokens = correction_of("surer", Facts(2, 10, 1.0)), np.array([1, 1])
-    S, other = np.full((2, 3), np.nan), np.full((2, 3), np.nan)
+    S, blind_S = np.full((2, 3), np.nan), np.full((2, 3), np.nan)
 
-    def next_of() -> Step | Ruling:
-        seen, unseen = Trajectory(S), Trajectory(other)
-        return surer.next(Evidence(("a", "b"), tokens, seen, None, unseen, tokens))
+    def next_step() -> Step | Ruling:
+        trajectory, blind = Trajectory(S), Trajectory(blind_S)
+        return surer.next(Evidence(("a", "b"), tokens, trajectory, None, blind, tokens))
 
-    assert next_of() == Step(frozenset([2]), blind=frozenset([2]))
+    assert next_step() == Step(frozenset([2]), blind=frozenset([2]))
     S[:, 2] = [-1.0, -2.0]
     for blind, scores in ((-2.75, [0.0, 0.75]), (-2.5, [-1.0, -2.0])):
-        other[:, 2] = [-1.0, blind]
-        verdict = next_of()
+        blind_S[:, 2] = [-1.0, blind]
+        verdict = next_step()
         assert isinstance(verdict, Ruling) and verdict.correction.operator == "surer"
         assert verdict.correction.scores.tolist() == scores
 
@@ -92,7 +92,7 @@ def test_a_method_outside_the_tree_scores(install):
 
 
 @pytest.mark.parametrize(
-    ("group", "line", "what"),
+    ("group", "line", "message"),
     [
         ("benchmarks", "other = lastword_sums:SUMS", "not a Benchmark with that name"),
         ("benchmarks", "demo = lastword_sums:SUMS", "demo, but this name is taken"),
@@ -101,10 +101,10 @@ def test_a_method_outside_the_tree_scores(install):
         ("methods", "dola = broken_module:make", "dola, but this name is taken"),
     ],
 )
-def test_what_is_none_of_its_name_is_refused(install, tmp_path, group, line, what):
+def test_an_invalid_entry_point_is_refused(install, tmp_path, group, line, message):
     install("benchmark")
     (entries,) = tmp_path.glob("*.dist-info/entry_points.txt")
     entries.write_text(f"[lastword.{group}]\n{line}\n")
     plugins._entries.cache_clear()
-    with pytest.raises(InputError, match=what):
+    with pytest.raises(InputError, match=message):
         find("sums") if group == "benchmarks" else methods_table.catalogue()

@@ -1,4 +1,4 @@
-"""The documentation as a site: every page in the report's design, on a phone and in the dark."""
+"""The documentation as a site is accessible, on a phone and in the dark."""
 
 from pathlib import Path
 
