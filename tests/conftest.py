@@ -18,18 +18,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import jaxtyping
 
-assert "lastword" not in sys.modules, "shapes are checked only where the hook comes first"
+assert "lastword" not in sys.modules, "the hook that checks shapes has to come first"
 _checked = jaxtyping.jaxtyped
 
 
 def _checked_with_shapes(*, typechecker: Any) -> Callable[[Any], Any]:
-    """Check calls of functions and dataclasses with arrays alone: a checked call takes 50 µs."""
+    """Check only functions and dataclasses with arrays, since a checked call takes 50 µs."""
 
-    def decorated(made: Any) -> Any:
-        function = vars(made).get("__init__") if isinstance(made, type) else made
+    def decorated(target: Any) -> Any:
+        function = vars(target).get("__init__") if isinstance(target, type) else target
         if "jaxtyping" not in repr(getattr(function, "__annotations__", None)):
-            return made
-        return _checked(made, typechecker=typechecker)
+            return target
+        return _checked(target, typechecker=typechecker)
 
     return decorated
 
@@ -44,34 +44,40 @@ import torch
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
-# Files that one process runs, one after the other, by the ends of their names.
+# Groups of files, by the ends of their names, that run in one process one after the other.
 TOGETHER = {
     "the real model's": ("test_pages.py", "test_smollm2.py", "test_demo_tables.py"),
-    # A node that starts beside another file's runs out of time.
+    # A node that starts next to one of another file runs out of time.
     "Ray's": ("test_engines.py", "test_nodes.py", "test_bulk.py"),
+}
+# Reasons of skipped tests, and what the summary says about them.
+SKIPPED = {
+    "no vLLM at": "of --engine vllm were NOT run: `make vllm` installs what they need",
+    "no clients at": "with other services' clients were NOT run: `make clients` installs them",
+    "the night's": "were NOT run: `make nightly` runs them too",
 }
 
 torch.set_num_threads(1)
-# An example's time tells of the machine's other work; CI's machines have some.
+# The time of an example depends on other work on the machine.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)
 def no_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the encoder that a user may have fetched: `try` includes it by default."""
+    """Hide the encoder that a user may have downloaded, since `try` includes it by default."""
     from lastword.model.named import PUBLISHED
 
     monkeypatch.setitem(PUBLISHED, "minilm", replace(PUBLISHED["minilm"], name="not-fetched"))
 
 
-# What the check at load finds of the embedded models, by their weights and attention.
+# Results of the check at load for the embedded models, by weights and attention.
 CHECKED: dict[tuple[Any, ...], Any] = {}
 
 
 @pytest.fixture(autouse=True)
 def embedded_models_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check an embedded model once while its weights are the same: opening it takes 0.4 s else."""
+    """Check an embedded model once per weights, since each check takes 0.4 s."""
     if "lastword.model.backend" not in sys.modules:
         return
     from lastword.model import check, check_cache, embedded
@@ -98,12 +104,12 @@ def embedded_models_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    told = "also every row of matrices that repeat one road (tests/tiers.py), and the evidence page"
-    parser.addoption("--nightly", action="store_true", help=told)
+    description = "also run all rows of large test matrices (tests/tiers.py) and the evidence page"
+    parser.addoption("--nightly", action="store_true", help=description)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # Files with slow tests come first: what is left at the end divides evenly over the processes.
+    # Files with slow tests come first, so that the rest divides evenly over the processes.
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     count = Counter(item.path for item in items)
     items.sort(key=lambda item: (item.path not in slow, -count[item.path]))
@@ -119,7 +125,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class Files(LoadFileScheduling):
-    """Give each process a file at a time, or the files of a group."""
+    """Give each process one file at a time, or the files of a group."""
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
@@ -132,21 +138,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    skipped = terminalreporter.stats.get("skipped", [])
-    if count := sum("no vLLM at" in str(report.longrepr) for report in skipped):
-        told = f"{count} tests of --engine vllm were NOT run: `make vllm` installs what they need"
-        terminalreporter.write_line(told, yellow=True)
-    if count := sum("no clients at" in str(report.longrepr) for report in skipped):
-        told = f"{count} tests by clients of others were NOT run: `make clients` installs them"
-        terminalreporter.write_line(told, yellow=True)
-    if count := sum("the night's" in str(report.longrepr) for report in skipped):
-        told = f"{count} tests were NOT run: `make nightly` runs them too"
-        terminalreporter.write_line(told, yellow=True)
+    reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
+    for reason, message in SKIPPED.items():
+        if count := sum(reason in text for text in reasons):
+            terminalreporter.write_line(f"{count} tests {message}", yellow=True)
 
 
 @pytest.fixture
-def own_datasets(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of `datasets` that is this run's own."""
+def temporary_datasets(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Use a temporary cache of `datasets`."""
     import datasets
 
     folder = tmp_path_factory.getbasetemp() / "datasets"
@@ -155,34 +157,34 @@ def own_datasets(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the files of a report's figures: they are slow, and tests/lab saves them."""
+    """Save no figures of a report: it is slow, and tests/lab does it."""
     monkeypatch.setattr("lastword.lab.report.draw.save", lambda figure, folder: [])
 
 
 @pytest.fixture
 def few_strengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the bag of words of a try choose among two fits in place of twelve, half of its time."""
+    """Give the bag of words of `try` two candidates instead of twelve, which halves its time."""
     monkeypatch.setattr("lastword.probes.words.STRENGTHS", (10.0,))
     monkeypatch.setattr("lastword.probes.words.FOLDS", 2)
 
 
 @pytest.fixture
 def golden() -> Callable[[str, str], None]:
-    """Hold what a command prints to the file of this name; GOLDEN=new writes it anew."""
+    """Compare the output of a command with a golden file; GOLDEN=new writes the file."""
 
-    def held(name: str, text: str) -> None:
+    def compare(name: str, text: str) -> None:
         path = Path(__file__).parent / "cli" / "golden" / f"{name}.txt"
         if os.environ.get("GOLDEN") == "new":
             path.write_text(text, encoding="utf-8")
-        otherwise = f"{path} says otherwise; if this is meant: GOLDEN=new pytest -k NAME tests/cli"
-        assert text == path.read_text(encoding="utf-8"), otherwise
+        hint = f"{path} differs; if this is intended: GOLDEN=new pytest -k NAME tests/cli"
+        assert text == path.read_text(encoding="utf-8"), hint
 
-    return held
+    return compare
 
 
 @pytest.fixture(scope="session")
 def script() -> Callable[[str], ModuleType]:
-    """A script of `experiments/` by its name, as a module."""
+    """Return a function that imports a script of `experiments/` by its name."""
 
     def imported(name: str) -> ModuleType:
         with pytest.MonkeyPatch.context() as patch:
@@ -194,7 +196,7 @@ def script() -> Callable[[str], ModuleType]:
 
 @pytest.fixture(scope="session")
 def forks() -> Iterator[forked.Forks]:
-    """Commands in processes of their own, as they come, that start at once."""
+    """A server that starts commands in new processes at once."""
     if sys.platform == "win32":
         pytest.skip("Windows does not fork")
     with forked.forks(*forked.TORCH, *forked.LASTWORD) as ready:
@@ -203,25 +205,25 @@ def forks() -> Iterator[forked.Forks]:
 
 @pytest.fixture(scope="session")
 def once() -> Callable[[Any], Any]:
-    """`Tracer.from_pretrained` that opens the real model once for all files: it takes 30 s."""
+    """`Tracer.from_pretrained` that opens the real model once for all files, as it takes 30 s."""
     from lastword import Tracer
     from lastword.model import named
     from lastword.model.options import LoadOptions
 
     opened = Tracer.from_pretrained
-    kept = cache(opened)
+    cached = cache(opened)
     real = named.PREFIX + named.PUBLISHED["smollm2-135m"].name
 
     def load(model: Any, **options: Any) -> Any:
         wanted = model if isinstance(model, LoadOptions) else LoadOptions(model, **options)
-        return (kept if wanted.name == real else opened)(wanted)
+        return (cached if wanted.name == real else opened)(wanted)
 
     return load
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[browser.Chromium]:
-    """A browser for one file: while it is there, its thread can run no other event loop."""
+    """A browser for one file; while it runs, its thread can run no other event loop."""
     with browser.started() as ready:
         yield ready
 

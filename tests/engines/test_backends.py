@@ -1,4 +1,4 @@
-"""Backends: what a tracer asks of the model, wherever it computes."""
+"""A tracer decides the same with the model in this process and in vLLM's."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -34,10 +34,10 @@ ITEMS = [
 
 
 class Side:
-    """vLLM's process in name: the organism, asked as the worker is, one sequence at a time.
+    """A double of vLLM's process: it answers with the demo model, one sequence at a time.
 
     Args:
-        losses: Calls of `compute` that find it gone, by their number from 1.
+        losses: Numbers, from 1, of the calls of `compute` that lose the process.
     """
 
     model: Tracer
@@ -55,11 +55,11 @@ class Side:
     def close(self) -> None:
         self.closed = True
 
-    def _load(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def _load(self, _: dict[str, Any]) -> dict[str, Any]:
         profile = self.model.profile
         sizes = {"depth": profile.depth, "vocabulary": profile.vocabulary}
-        known = {"dtype": "float32", "device": "cpu", "quantisation": None, "class": "Double"}
-        return sizes | known
+        kind = {"dtype": "float32", "device": "cpu", "quantisation": None, "class": "Double"}
+        return sizes | kind
 
     def _compute(self, requests: list[dict[str, Any]], rows: int, depths: list[int]) -> None:
         if self.calls["compute"] in self.losses:
@@ -117,44 +117,39 @@ def remote(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracer]:
     tracer.backend.close()
 
 
-def told(tracer: Tracer) -> list[Any]:
-    decisions = tracer.correct_many(ITEMS, read="all")
-    return [(d.operator, d.index, pytest.approx(d.trajectory, abs=1e-4)) for d in decisions]
-
-
-def test_a_model_elsewhere_decides_as_here(remote):
-    expected = told(Side.model)
-    found = [(d.operator, d.index, d.trajectory) for d in remote.correct_many(ITEMS, read="all")]
-    assert found == expected
+def test_a_model_in_vllm_decides_as_in_this_process(remote):
+    expected = Side.model.correct_many(ITEMS, read="all")
+    for ours, plain in zip(remote.correct_many(ITEMS, read="all"), expected, strict=True):
+        assert (ours.operator, ours.index) == (plain.operator, plain.index)
+        assert ours.trajectory == pytest.approx(plain.trajectory, abs=1e-4)
     assert remote.describe()["engine"]["name"] == "vllm"
     assert remote.describe()["check"]["depths"] < 1e-4
     assert repr(remote) == repr(Side.model)
 
 
-def test_a_file_that_is_written_anew_for_vllm_keeps_its_digest(tmp_path, monkeypatch):
+def test_a_gguf_file_converted_for_vllm_has_the_same_digest(tmp_path, monkeypatch):
     file = gguf_files.write(tmp_path / "m.gguf", gguf_files.build("llama"))
     options = LoadOptions(str(file))
     here = Tracer.from_pretrained(options)
     monkeypatch.setattr(vllm, "Process", Side)
     monkeypatch.setattr(Side, "model", here)
     elsewhere = served(options)
-    assert (
-        subject_of(elsewhere) == subject_of(here) and here.digests["weights"]
-    )  # a probe fits both
+    assert subject_of(elsewhere) == subject_of(here)  # so that a probe fits both
+    assert here.digests["weights"]
     assert elsewhere.describe()["gguf"] == "m.gguf"
     elsewhere.backend.close()
 
 
 @pytest.mark.parametrize("name", ["pmi@0.5", "dcpmi", "contextual", "trace-gated"])
-def test_corrections_decide_elsewhere_as_here(remote, name):
+def test_corrections_decide_the_same_in_vllm(remote, name):
     elsewhere, here = served(OPTIONS), Tracer.from_pretrained(OPTIONS)
     side = Side.started[-1]
-    side.depths.clear()  # the check at loading has read them all
-    asked = [
+    side.depths.clear()  # the check at load has read every depth
+    items = [
         replace(item, blind_prompt="of", content_free=("the N/A of", "the of", "the [MASK] of"))
         for item in ITEMS
     ]
-    both = (Decider(one, correction=name).correct_many(asked) for one in (elsewhere, here))
+    both = (Decider(one, correction=name).correct_many(items) for one in (elsewhere, here))
     for ours, plain in zip(*both, strict=True):
         assert (ours.method, ours.operator, ours.index) == (name, plain.operator, plain.index)
         np.testing.assert_allclose(ours.scores, plain.scores, atol=1e-4)
@@ -163,7 +158,7 @@ def test_corrections_decide_elsewhere_as_here(remote, name):
     elsewhere.backend.close()
 
 
-def test_questions_are_answered_elsewhere_as_here(remote):
+def test_questions_are_answered_the_same_in_vllm(remote):
     questions = {
         "goods": Choice("Which goods?", ["clay lamps", "green wool combs", "clay"]),
         "lake": Predicate("Baevwick lies on a lake."),
@@ -171,11 +166,11 @@ def test_questions_are_answered_elsewhere_as_here(remote):
     }
     text = "The folk of Baevwick send clay lamps over the lake."
     here = Decider(Side.model).decide(text, questions)
-    for name, own in Decider(remote).decide(text, questions).items():
-        np.testing.assert_allclose(own.probabilities, here[name].probabilities, atol=1e-4)
+    for name, answer in Decider(remote).decide(text, questions).items():
+        np.testing.assert_allclose(answer.probabilities, here[name].probabilities, atol=1e-4)
 
 
-def test_what_needs_the_model_itself_is_refused_where_it_is_elsewhere(remote):
+def test_calls_that_need_the_model_itself_are_refused_with_vllm(remote):
     assert not hasattr(remote, "backbone") and not hasattr(remote, "readout")
     assert not hasattr(remote.backend, "model")
     with pytest.raises(
@@ -191,7 +186,7 @@ def test_what_needs_the_model_itself_is_refused_where_it_is_elsewhere(remote):
             remote.decide_group(encoded, Scope(methods=methods))
 
 
-def test_a_side_that_is_lost_is_replaced_and_the_group_done_again(remote, caplog):
+def test_a_lost_process_is_replaced_and_its_group_repeated(remote, caplog):
     (first,) = Side.started
     first.losses = (first.calls["compute"] + 1,)
     assert len(list(remote.correct_many(ITEMS))) == 2
@@ -200,7 +195,7 @@ def test_a_side_that_is_lost_is_replaced_and_the_group_done_again(remote, caplog
     assert Side.started[-1].closed
 
 
-def test_a_group_that_ends_every_side_stops(remote, monkeypatch):
+def test_a_group_that_ends_every_process_stops_the_run(remote, monkeypatch):
     monkeypatch.setattr(vllm, "Process", lambda *_: Side(losses=(1,)))
     Side.started[0].losses = (Side.started[0].calls["compute"] + 1,)
     with pytest.raises(SideLostError):

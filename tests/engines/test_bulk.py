@@ -1,4 +1,4 @@
-"""Bulk: many texts on Ray Data answer as one process does, and a run that was killed goes on."""
+"""Many texts on Ray Data: the answers equal those of one process, and a killed run resumes."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ from lastword.probes import Probe, fit_state
 
 pytestmark = pytest.mark.slow
 TOPIC = Choice("What is it about?", ["animal", "money"])
-ASKED = {"topic": TOPIC, "angry": Predicate("The writer is angry.")}
+QUESTIONS = {"topic": TOPIC, "angry": Predicate("The writer is angry.")}
 MODEL = "lastword/demo-organism"
 BLOCKS, BLOCK, BAD = 3, 64, 7
 WORDS = "the red fox runs home late pay bill now invoice parcel lake of Oru lamps".split()
@@ -38,7 +38,7 @@ WORDS = "the red fox runs home late pay bill now invoice parcel lake of Oru lamp
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A table of texts, one of which is none, and questions of which one has a probe."""
+    """A table with an invalid text, and questions, one of them with a probe."""
     folder = tmp_path_factory.mktemp("bulk")
     count = BLOCKS * BLOCK
     texts = [f"{WORDS[i % 14]} {WORDS[i * 5 % 13]} {i % 40}" for i in range(count)]
@@ -52,7 +52,7 @@ def folder(tmp_path_factory) -> Path:
     fit = fit_state(states, ["animal", "animal", "money", "money"], poolings=("mean",))
     probe = Probe(TOPIC, ready.template_name, subject_of(tracer), fit.probe, 4)
     probe.write(folder / "topic.probe.safetensors")
-    write_questions(folder / "asked.yaml", ASKED, {"topic": "topic.probe.safetensors"})
+    write_questions(folder / "questions.yaml", QUESTIONS, {"topic": "topic.probe.safetensors"})
     return folder
 
 
@@ -81,7 +81,7 @@ def start(folder: Path, output: Path, *options: str) -> "subprocess.Popen[str]":
         "--model",
         MODEL,
         "--questions",
-        str(folder / "asked.yaml"),
+        str(folder / "questions.yaml"),
     ]
     command += ["--input", str(folder / "texts.parquet"), "--output", str(output)]
     return subprocess.Popen(
@@ -98,7 +98,7 @@ def start(folder: Path, output: Path, *options: str) -> "subprocess.Popen[str]":
         ),
     ],
 )
-def test_what_was_killed_goes_on_and_answers_as_one_process_does(folder, tmp_path, engine, close):
+def test_a_killed_run_resumes_and_answers_as_one_process_does(folder, tmp_path, engine, close):
     output, checkpoint = tmp_path / "out", tmp_path / "out.checkpoint"
     first = start(folder, output, *engine)
     latest = time.monotonic() + 600
@@ -112,46 +112,48 @@ def test_what_was_killed_goes_on_and_answers_as_one_process_does(folder, tmp_pat
     assert 0 < len(done) < BLOCKS * BLOCK
 
     again = start(folder, output, *engine)
-    _, said = again.communicate(timeout=600)
-    assert again.returncode == 1, said
-    assert f"has {BLOCKS * BLOCK:,} texts" in said
-    assert "1 text could not be read; `error` says why" in said
-    told = pd.read_parquet(output).set_index("Ticket-ID")
+    _, errors = again.communicate(timeout=600)
+    assert again.returncode == 1, errors
+    assert f"has {BLOCKS * BLOCK:,} texts" in errors
+    assert "1 text could not be read; `error` says why" in errors
+    answers = pd.read_parquet(output).set_index("Ticket-ID")
     texts = pd.read_parquet(folder / "texts.parquet").set_index("Ticket-ID")["text"]
-    assert told.index.is_unique and set(told.index) == set(texts.index)
-    kept = [file for file, at in early.items() if file.exists() and file.stat().st_mtime_ns == at]
-    assert done <= {row for file in kept for row in _ids(file)}
+    assert answers.index.is_unique and set(answers.index) == set(texts.index)
+    unchanged = [
+        file for file, at in early.items() if file.exists() and file.stat().st_mtime_ns == at
+    ]
+    assert done <= {row for file in unchanged for row in _ids(file)}
 
-    assert list(told.index[told["error"].notna()]) == [f"t{BAD}"]
-    assert "NUL" in told["error"][f"t{BAD}"] and pd.isna(told["topic"][f"t{BAD}"])
+    assert list(answers.index[answers["error"].notna()]) == [f"t{BAD}"]
+    assert "NUL" in answers["error"][f"t{BAD}"] and pd.isna(answers["topic"][f"t{BAD}"])
     tracer = Decider.demo(probes=[folder / "topic.probe.safetensors"])
     some = [f"t{i}" for i in range(0, len(texts), 29)]
-    for name, own in zip(some, tracer.decide_many(texts[some], ASKED), strict=True):
-        for column, value in row_of(own).items():
+    for name, expected in zip(some, tracer.decide_many(texts[some], QUESTIONS), strict=True):
+        for column, value in row_of(expected).items():
             near = pytest.approx(value, abs=close) if isinstance(value, float) else value
-            assert told[column][name] == near, (name, column)
-        assert not told["topic.deferred"][name]
+            assert answers[column][name] == near, (name, column)
+        assert not answers["topic.deferred"][name]
 
 
 def test_an_output_of_other_questions_is_refused(folder, tmp_path):
     (tmp_path / "out.checkpoint" / "other").mkdir(parents=True)
-    asked = bulk.Bulk(Decider.demo, {"topic": TOPIC}, None, "")
+    job = bulk.Bulk(Decider.demo, {"topic": TOPIC}, None, "")
     source, output = str(folder / "texts.parquet"), str(tmp_path / "out")
     with pytest.raises(InputError, match="answers to other questions"):
-        bulk.decide_files(asked, source, output, Cluster())
+        bulk.decide_files(job, source, output, Cluster())
 
 
-def test_answers_of_vllm_are_not_those_of_transformers():
-    asked = [
+def test_runs_with_vllm_and_transformers_differ_in_their_digest():
+    jobs = [
         bulk.prepare_bulk(
             Decider.from_pretrained, DecideOptions(MODEL), {"topic": TOPIC}, None, engine
         )
         for engine in (None, {"name": "vllm"}, {"name": "vllm", "version": "0.32"})
     ]
-    assert len({own.digest for own in asked}) == 3
+    assert len({job.digest for job in jobs}) == 3
 
 
-def test_a_run_that_ray_gives_up_is_one_line(monkeypatch, tmp_path):
+def test_an_error_of_ray_is_one_line(monkeypatch, tmp_path):
     data = MagicMock()
     data.schema.return_value.names = ["id", "text"]
     write = data.repartition.return_value.map_batches.return_value.write_parquet
@@ -159,11 +161,11 @@ def test_a_run_that_ray_gives_up_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr(bulk, "connected", lambda *_: nullcontext())
     monkeypatch.setattr("ray.data.DataContext.get_current", MagicMock)
     monkeypatch.setattr("ray.data.read_parquet", lambda *_, **__: data)
-    asked = bulk.Bulk(Decider.demo, {"topic": TOPIC}, None, "")
+    job = bulk.Bulk(Decider.demo, {"topic": TOPIC}, None, "")
     with pytest.raises(
         RecordError, match="^Ray stopped: no progress for 1800s .*run the same command again"
     ) as stop:
-        bulk.decide_files(asked, "in", str(tmp_path / "out"), Cluster(gpus_per_worker=0.5))
+        bulk.decide_files(job, "in", str(tmp_path / "out"), Cluster(gpus_per_worker=0.5))
     assert "\n" not in str(stop.value)
     assert data.repartition.return_value.map_batches.call_args.kwargs["num_gpus"] == 0.5
 

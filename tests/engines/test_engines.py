@@ -1,4 +1,4 @@
-"""Engines: Ray's workers leave the records of a local run, also where they are killed."""
+"""Ray's workers write the records of a local run, even if some are killed."""
 
 import os
 import signal
@@ -31,21 +31,21 @@ try:
 except ModuleNotFoundError:
     ray = None
 
-spread_out = [
+RAY_MARKS = [
     pytest.mark.slow,
     pytest.mark.skipif(ray is None, reason='no Ray here: pip install "lastword[ray]"'),
 ]
 
 
-def over_ray(test: Any) -> Any:
-    for mark in spread_out:
+def needs_ray(test: Any) -> Any:
+    for mark in RAY_MARKS:
         test = mark(test)
     return test
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Two workers on a Ray of our own, which outlives the pools."""
+    """Two workers on a local Ray that several pools use."""
     from lastword.engines.ray import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
@@ -86,50 +86,52 @@ def run(
 ) -> RunResult:
     from lastword.engines.ray import Pool
 
-    made = data or dataset(load.folder, ITEMS)
+    items = data or dataset(load.folder, ITEMS)
     with Pool(load, cluster) as pool:
-        cell = pool.cell(made, made.benchmark.template())
+        cell = pool.cell(items, items.benchmark.template())
         return cell.execute(out, shard, advance)
 
 
-@over_ray
-def test_workers_leave_the_records_of_a_local_run(tmp_path, cluster, whole):
-    seen: list[int] = []
-    outcome = run(Load(tmp_path, pause=0.4), cluster, tmp_path, advance=seen.append)
+@needs_ray
+def test_workers_write_the_records_of_a_local_run(tmp_path, cluster, whole):
+    counts: list[int] = []
+    outcome = run(Load(tmp_path, pause=0.4), cluster, tmp_path, advance=counts.append)
     assert_same_records(outcome.cell, whole)
     assert differences(read_run(outcome.cell), read_run(whole)) == []
     assert (outcome.items, outcome.resumed, outcome.failed) == (ITEMS, 0, 0)
-    assert seen[0] == 0 and sum(seen) == ITEMS
+    assert counts[0] == 0 and sum(counts) == ITEMS
     begun = notes(tmp_path / "begun")
-    assert Counter(map(len, begun))[4] == ITEMS // 3  # the double's groups, of three items
+    assert Counter(map(len, begun))[4] == ITEMS // 3  # the double forms groups of three items
     assert len({pid for pid, *_ in begun}) == 2, "one worker did everything"
 
 
-@over_ray
-def test_a_killed_workers_group_is_done_again_and_no_other(tmp_path, cluster, whole):
-    kept: list[set[str]] = []
+@needs_ray
+def test_only_the_group_of_a_killed_worker_is_repeated(tmp_path, cluster, whole):
+    finished: list[set[str]] = []
 
     def kill_all(items: int) -> None:
-        """Kill the worker whose group waits, and the other, which has just given a group."""
+        """Kill both workers: one computes a group, and the other has just finished one."""
         begun = notes(tmp_path / "begun")
-        if not kept and any("q12" in ids for ids in begun):
+        if not finished and any("q12" in ids for ids in begun):
             done = {p for p in tmp_path.rglob("part-*.parquet")}
-            kept.append({i for p in done for i in read_part(p)["id"].to_pylist()})
+            finished.append({i for p in done for i in read_part(p)["id"].to_pylist()})
             (tmp_path / "go").touch()
             for pid in {int(pid) for pid, *_ in begun}:
                 os.kill(pid, signal.SIGKILL)
 
     outcome = run(Load(tmp_path, held=("q12",)), cluster, tmp_path, advance=kill_all)
     assert_same_records(outcome.cell, whole)
-    assert len(notes(tmp_path / "loaded")) == 4  # two, and two in their place
+    assert len(notes(tmp_path / "loaded")) == 4  # two workers, and two replacements
     times = Counter(item for _, *ids in notes(tmp_path / "begun") for item in ids)
-    assert len(times) == ITEMS and {times[i] for i in kept[0]} == {1}
+    assert len(times) == ITEMS and {times[i] for i in finished[0]} == {1}
     again = {item for item, count in times.items() if count > 1}
-    assert "q12" in again and len(again) <= 3, "the group in hand, and nothing else"
+    assert "q12" in again and len(again) <= 3, "more than the current group was repeated"
 
 
-@over_ray
-def test_a_group_that_ends_its_workers_stops_the_run_after_the_others(tmp_path, cluster, whole):
+@needs_ray
+def test_a_group_that_ends_its_workers_stops_the_run_after_the_other_groups(
+    tmp_path, cluster, whole
+):
     with pytest.raises(RecordError, match="3 workers were lost computing group") as stop:
         run(Load(tmp_path, deadly=("q7",)), cluster, tmp_path)
     assert "\n" not in str(stop.value)
@@ -138,14 +140,14 @@ def test_a_group_that_ends_its_workers_stops_the_run_after_the_others(tmp_path, 
     plan = plan_of(read_run(cell))
     assert 1 <= len(missing_places(cell)) <= 3 and len(plan) > 10
     data = dataset(tmp_path, ITEMS)
-    with LocalEngine(double) as engine:  # goes on here
+    with LocalEngine(double) as engine:  # resume in this process
         outcome = engine.cell(data, data.benchmark.template()).execute(tmp_path)
     assert outcome.items - outcome.resumed in (1, 2, 3)
     assert_same_records(cell, whole)
 
 
-@over_ray
-def test_workers_go_on_where_another_engine_stopped(tmp_path, cluster, whole):
+@needs_ray
+def test_workers_resume_the_run_of_another_engine(tmp_path, cluster, whole):
     data = dataset(tmp_path, ITEMS)
     run(Load(tmp_path), cluster, tmp_path, data, shard=Shard(0, 2))
     first = notes(tmp_path / "begun")
@@ -161,7 +163,7 @@ def test_workers_go_on_where_another_engine_stopped(tmp_path, cluster, whole):
     assert_same_records(outcome.cell, whole)
 
 
-@over_ray
+@needs_ray
 def test_a_pool_loads_its_models_once(tmp_path, cluster):
     from lastword.engines.ray import Pool
 
@@ -176,28 +178,30 @@ def test_a_pool_loads_its_models_once(tmp_path, cluster):
         with Run(find_cells(tmp_path / "b")[0], again.info), pytest.raises(RunLockedError):
             again.execute(tmp_path / "b")
     loads = [process for (process,) in notes(tmp_path / "loaded")]
-    assert 1 <= len(set(loads)) == len(loads) <= 2  # a slow machine may end before the second
+    assert 1 <= len(set(loads)) == len(loads) <= 2  # on a slow machine, the first may finish alone
     errors = lastword.load_records(tmp_path / "a").set_index("id")["error"]
     assert "depth 3" in errors["q5"] and "the context is 512" in errors["q3"]
 
 
-@over_ray
+@needs_ray
 @pytest.mark.parametrize(
-    ("how", "said", "loads"),
+    ("how", "message", "loads"),
     [
         ("refuses", "there is no such model; name another", (1, 2)),
         ("dies", "3 workers were lost while loading the model", (3, 4)),
         ("differs", "two workers have different models or packages: dtype was", (2,)),
     ],
 )
-def test_a_model_that_cannot_be_loaded_is_one_line(tmp_path, cluster, how, said, loads):
-    with pytest.raises(ModelError, match=said) as stop:
+def test_a_model_that_cannot_be_loaded_is_an_error_in_one_line(
+    tmp_path, cluster, how, message, loads
+):
+    with pytest.raises(ModelError, match=message) as stop:
         run(Load(tmp_path, how=how, pause=0.3), cluster, tmp_path)
     assert "\n" not in str(stop.value)
     assert len(notes(tmp_path / "loaded")) in loads
 
 
-@over_ray
+@needs_ray
 def test_workers_are_at_least_one():
     from lastword.engines.ray import Cluster
 
@@ -207,45 +211,45 @@ def test_workers_are_at_least_one():
 
 @pytest.fixture
 def command(forks: Forks) -> Callable[..., CompletedProcess[str]]:
-    """The command line in a process of its own."""
+    """Run the command line in another process."""
     return partial(forks.run, "-m", "lastword", env=os.environ | {"COLUMNS": "200"})
 
 
-@over_ray
-def test_eval_over_ray_prints_and_keeps_what_eval_does(command, tmp_path):
-    # `local` is a Ray of its own, beside whatever runs on the machine.
-    asked = ["eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--limit", "24"]
-    asked += ["--load", "batch_tokens=256"]
-    here = command(*asked, "--out", tmp_path / "here")
+@needs_ray
+def test_eval_with_ray_prints_and_stores_the_same(command, tmp_path):
+    # `local` starts a separate Ray, even if another one runs on the machine.
+    args = ["eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--limit", "24"]
+    args += ["--load", "batch_tokens=256"]
+    here = command(*args, "--out", tmp_path / "here")
     there = command(
-        *asked, "--out", tmp_path / "there", "--engine", "ray",
+        *args, "--out", tmp_path / "there", "--engine", "ray",
         *("--engine-options", "cpus_per_worker=0.5", "--engine-options", "workers=2"),
         *("--engine-options", "address=local"),
     )  # fmt: skip
     assert here.returncode == there.returncode == 0, there.stderr
     assert there.stdout == here.stdout
-    mine, theirs = (find_cells(tmp_path / name)[0] for name in ("there", "here"))
-    assert len(part_paths(mine)) > 2
-    assert_same_records(mine, theirs)
+    with_ray, without_ray = (find_cells(tmp_path / name)[0] for name in ("there", "here"))
+    assert len(part_paths(with_ray)) > 2
+    assert_same_records(with_ray, without_ray)
 
 
-@over_ray
-def test_what_does_not_fit_this_machine_is_refused(command, tmp_path):
-    done = command(
+@needs_ray
+def test_workers_that_do_not_fit_the_machine_are_refused(command, tmp_path):
+    process = command(
         "eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--out", tmp_path,
         "--engine", "ray", "--engine-options", "workers=2",
         *("--engine-options", "gpus_per_worker=9000"),
     )  # fmt: skip
-    assert done.returncode == 1 and done.stdout == ""
-    assert "2 workers take 2 CPU and 18000 GPU and this machine has" in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert process.returncode == 1 and process.stdout == ""
+    assert "2 workers take 2 CPU and 18000 GPU and this machine has" in process.stderr
+    assert process.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("engine", "option"),
     [("local", "workers=2"), ("ray", "worker=2"), ("ray", "workers=two"), ("vllm", "pads")],
 )
-def test_options_that_an_engine_does_not_have_are_refused(command, tmp_path, engine, option):
-    asked = ["eval", "--model", "no/model", "--benchmark", "demo", "--out", tmp_path]
-    done = command(*asked, "--engine", engine, "--engine-options", option)
-    assert done.returncode == 2 and "--engine-options" in done.stderr
+def test_unknown_options_of_an_engine_are_refused(command, tmp_path, engine, option):
+    args = ["eval", "--model", "no/model", "--benchmark", "demo", "--out", tmp_path]
+    process = command(*args, "--engine", engine, "--engine-options", option)
+    assert process.returncode == 2 and "--engine-options" in process.stderr

@@ -1,7 +1,7 @@
-"""vLLM against this process: S, t, regime, operator and index of the same items.
+"""vLLM and this process agree on S, t, regime, operator and index of the same items.
 
-Run where vLLM is (`make vllm`). Each fixture starts it once, which takes half a minute on two idle
-cores; heads of 32, for its CPU kernels want so many.
+These tests need vLLM (`make vllm`). Each fixture starts it once, which takes half a minute on two
+idle cores. Heads have 32 dimensions, as its CPU kernels need.
 """
 
 import os
@@ -56,23 +56,23 @@ def served(options: LoadOptions, ranks: int = 1, **vllm: Any) -> Any:
 
 
 def saved(folder: Path, family: str, sizes: dict[str, Any]) -> Path:
-    """A tiny lively model on disk; its tokenizer is the double's."""
+    """Save a tiny random model with the tokenizer of the tests."""
     save(folder, family, **sizes)
     return folder
 
 
 def both(options: LoadOptions, ranks: int = 1, **vllm: Any) -> tuple[Any, Tracer]:
-    """A model in vLLM and here, under the double's tokenizer."""
+    """Open a model in vLLM and in this process, with the tokenizer of the tests."""
     pair = served(options, ranks, **vllm), Tracer.from_pretrained(options)
     for tracer in pair:
         tracer.tokenizer = tokenizer()
     return pair
 
 
-def assert_same(found: Sequence[Decision], expected: Sequence[Decision]) -> None:
-    """Equal numbers, and equal decisions where no comparison is a matter of rounding."""
-    assert len(found) == len(expected) > 0
-    for ours, plain in zip(found, expected, strict=True):
+def assert_same(decisions: Sequence[Decision], expected: Sequence[Decision]) -> None:
+    """Assert equal numbers, and equal decisions unless rounding may change them."""
+    assert len(decisions) == len(expected) > 0
+    for ours, plain in zip(decisions, expected, strict=True):
         assert np.abs(ours.trajectory - plain.trajectory).max() < CLOSE
         assert ours.t_scores is not None and plain.t_scores is not None
         assert np.abs(ours.t_scores - plain.t_scores).max() < CLOSE
@@ -80,12 +80,12 @@ def assert_same(found: Sequence[Decision], expected: Sequence[Decision]) -> None
             assert ours.blind_scores is not None
             assert np.abs(ours.blind_scores - plain.blind_scores).max() < CLOSE
         if not in_band(plain):
-            told = ("regime", "operator", "index", "base_index", "decisive_layer", "mixing")
-            assert [getattr(ours, n) for n in told] == [getattr(plain, n) for n in told]
+            compared = ("regime", "operator", "index", "base_index", "decisive_layer", "mixing")
+            assert [getattr(ours, n) for n in compared] == [getattr(plain, n) for n in compared]
 
 
 def in_band(decision: Decision) -> bool:
-    """Whether a comparison is within rounding of its threshold, or a choice of a tie."""
+    """Return True if a value is near its threshold, or the best two scores nearly tie."""
     values = [g for g in decision.gates.values() if isinstance(g.value, float)]
     near = any(abs(float(g.value or 0) - float(g.threshold)) < CLOSE for g in values)
     tops = (np.sort(scores)[-2:] for scores in (decision.scores, decision.base_scores))
@@ -94,7 +94,7 @@ def in_band(decision: Decision) -> bool:
 
 @pytest.fixture(scope="module")
 def organism() -> Iterator[tuple[Any, Tracer]]:
-    """The organism in chunks of 64 tokens, with room for few sequences at once."""
+    """The demo model in chunks of 64 tokens, with room for a few sequences at once."""
     options = LoadOptions("lastword/demo-organism")
     tracer = served(
         options,
@@ -109,43 +109,44 @@ def organism() -> Iterator[tuple[Any, Tracer]]:
 
 
 class TestOrganism:
-    def test_every_item_of_the_demo_is_decided_as_here(self, organism):
+    def test_every_item_of_the_demo_is_decided_as_in_this_process(self, organism):
         remote, local = organism
         benchmark = find("demo")
         items = benchmark.load(None).items(benchmark.template())
         expected = [*local.correct_many(items, "all")]
         assert_same([*remote.correct_many(items, "all")], expected)
         assert {d.operator for d in expected} == {"base", "decisive", "early"}
-        few = items[:40]  # and as the rule alone asks, in another order and company, warm
+        # Again with only the states that the rule needs, in another order and a warm cache.
+        few = items[:40]
         again = [*remote.correct_many(few[::-1] + few[:5], "decide")]
-        told = [(d.operator, d.index) for d in again]
-        wanted = [(d.operator, d.index) for d in expected[:40][::-1] + expected[:5]]
-        assert told == wanted
+        same = expected[:40][::-1] + expected[:5]
+        assert [(d.operator, d.index) for d in again] == [(d.operator, d.index) for d in same]
 
-    def test_the_record_says_which_engine(self, organism):
+    def test_the_description_names_the_engine(self, organism):
         remote, local = organism
-        told = remote.describe()
-        assert told["engine"]["name"] == "vllm" and told["engine"]["version"].startswith("0.")
-        assert told["engine"]["options"]["block_size"] == BLOCK
-        assert (told["dtype"], told["quantisation"]) == ("float32", None)
-        assert told["invariant"] == pytest.approx(local.invariant)
-        assert told["check"]["readout"] < CLOSE and told["check"]["depths"] < CLOSE
+        description = remote.describe()
+        engine = description["engine"]
+        assert engine["name"] == "vllm" and engine["version"].startswith("0.")
+        assert engine["options"]["block_size"] == BLOCK
+        assert (description["dtype"], description["quantisation"]) == ("float32", None)
+        assert description["invariant"] == pytest.approx(local.invariant)
+        assert description["check"]["readout"] < CLOSE and description["check"]["depths"] < CLOSE
         assert "engine" not in local.describe()
 
-    def test_methods_score_as_here(self, organism):
+    def test_methods_score_as_in_this_process(self, organism):
         remote, local = organism
         encoded = remote.encode([Item("What is", ("a", "b"))])
         few = ["base-mean", "early-exit@0.5", "decisive-only", "trace"]
-        found = remote.compare(encoded, resolve(few, remote.facts))
+        scores = remote.compare(encoded, resolve(few, remote.facts))
         expected = local.compare(encoded, resolve(few, local.facts))
         for name in few:
-            assert np.allclose(found[0][name], expected[0][name], atol=CLOSE)
+            assert np.allclose(scores[0][name], expected[0][name], atol=CLOSE)
 
-    def test_a_model_that_is_not_read_right_is_refused_by_name(self, organism):
+    def test_a_model_that_is_read_wrongly_is_refused_by_name(self, organism):
         remote, local = organism
         side = remote.backend
         shallow = copy(side)
-        shallow.facts = side.facts | {"depth": side.depth - 1}  # reads a block too few
+        shallow.facts = side.facts | {"depth": side.depth - 1}  # reads one block too few
         with pytest.raises(UnsupportedModelError, match="vLLM's Odd: .*from vLLM's log-prob"):
             check(shallow, "Odd")
         other = deepcopy(local.backbone.model)
@@ -154,7 +155,7 @@ class TestOrganism:
         with pytest.raises(UnsupportedModelError, match="Odd: .*from transformers at some depth"):
             check(side, "Odd", other)
 
-    def test_a_side_that_is_killed_is_replaced_and_the_run_goes_on(self, organism, caplog):
+    def test_a_killed_process_is_replaced_and_the_run_continues(self, organism, caplog):
         remote, local = organism
         items = [Item("What is", ("a", "b")), Item("Where is", ("c", "d"))]
         expected = [*local.correct_many(items, "all")]
@@ -185,7 +186,7 @@ def mixing(llama: Path) -> Iterator[tuple[Any, Tracer]]:
 
 
 class TestPrefixes:
-    def test_on_the_mix_branch_every_operator_that_is_left_is_reached(self, mixing):
+    def test_every_operator_of_the_mix_branch_is_used(self, mixing):
         remote, local = mixing
         items = random_items(3, 60)
         expected = [*local.correct_many(items, "all")]
@@ -196,18 +197,18 @@ class TestPrefixes:
     def test_items_that_share_a_prefix_up_to_and_past_a_block(self, mixing, shared):
         remote, local = mixing
         prefix = [3 + i % 300 for i in range(shared)]
-        made = [
+        sharing = [
             Item(text_of([*prefix, *end]), tuple(text_of([9, c, c + 1]) for c in range(10, 13)))
             for end in ([], [7], [7, 8], [50] * 40)
         ]
-        # A prompt that holds the first's prompt and its first answer.
-        held = Item(text_of([*prefix, 9, 10, 11, 60]), (text_of([70]), text_of([71, 72])))
-        items = [*made, held, made[0]]
+        # This prompt begins with the prompt of the first item and its first answer.
+        longer = Item(text_of([*prefix, 9, 10, 11, 60]), (text_of([70]), text_of([71, 72])))
+        items = [*sharing, longer, sharing[0]]
         expected = [*local.correct_many(items, "all")]
         for _ in range(2):  # cold and warm
             assert_same([*remote.correct_many(items, "all")], expected)
 
-    def test_prompts_that_do_not_fit_beside_each_other(self, mixing):
+    def test_prompts_that_do_not_fit_at_once(self, mixing):
         remote, local = mixing  # four at a time want 16 blocks of 9: vLLM 0.32 preempts 16 times
         items = [
             Item(
@@ -218,32 +219,32 @@ class TestPrefixes:
         ]
         assert_same([*remote.correct_many(items, "all")], [*local.correct_many(items, "all")])
 
-    def test_rows_inside_a_prefix_that_vllm_kept_are_asked_for_once_more(self, mixing):
+    def test_rows_inside_a_cached_prefix_are_computed_again(self, mixing):
         remote, _ = mixing
         ids = [*range(3, 3 + 2 * BLOCK + 5)]
         rows = len(ids)
         request = {"ids": ids, "positions": [*range(rows)], "rows": [*range(rows)]}
         call = remote.backend.process.call
         read = np.arange(rows), np.full(rows, 5), [0, 3], None
-        found = []
+        results = []
         for again in (0, 1):
             assert call("compute", [request], rows, [0, 3], "the same") == again
-            found.append(call("read", *read)[1])
-        cold, warm = found
+            results.append(call("read", *read)[1])
+        cold, warm = results
         assert np.allclose(cold, warm, atol=CLOSE)
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Callable[..., tuple[Any, Tracer]]]:
-    open_now: list[Any] = []
+    remotes: list[Any] = []
 
     def make(family: str, sizes: dict[str, Any], **more: Any) -> tuple[Any, Tracer]:
-        made = both(LoadOptions(saved(tmp_path, family, sizes), invariant=2.0), **more)
-        open_now.append(made[0])
-        return made
+        tracers = both(LoadOptions(saved(tmp_path, family, sizes), invariant=2.0), **more)
+        remotes.append(tracers[0])
+        return tracers
 
     yield make
-    for tracer in open_now:
+    for tracer in remotes:
         tracer.backend.close()
 
 
@@ -259,8 +260,8 @@ def test_pooled_states_and_every_depth_are_those_of_this_process(pair, eager):
     remote, local = pair("llama", LLAMA, enforce_eager=eager)
     passages = [Passage((*range(3, 3 + 2 * n),), n // 2) for n in (1, 5, 40)]
     depths = [0, 2, local.profile.depth]
-    found, expected = (own.pooled(passages, depths) for own in (remote, local))
-    assert np.abs(found - expected).max() < 1e-4 * np.abs(expected).max()
+    states, expected = (tracer.pooled(passages, depths) for tracer in (remote, local))
+    assert np.abs(states - expected).max() < 1e-4 * np.abs(expected).max()
     items = random_items(7, 24)
     assert_same([*remote.correct_many(items, "all")], [*local.correct_many(items, "all")])
     assert remote.describe()["engine"]["options"] == {"enforce_eager": eager}

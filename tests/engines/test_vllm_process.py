@@ -1,4 +1,4 @@
-"""The side process and what it is asked, where no vLLM is needed: any Python can start it."""
+"""The side process and its requests, without vLLM: any Python can start it."""
 
 import ast
 import os
@@ -33,7 +33,7 @@ def process():
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and is not yet waited for does not."""
+    """Return True if a process runs and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -77,15 +77,16 @@ class TestNoOrphans:
         parent.stdout.close()
         assert gone(pid)
         assert not [*tmp_path.iterdir()]
-        assert (Path(lastword.__file__).parent / "version.py").is_file()  # lent by a link
+        # The folder had only a link to lastword.
+        assert (Path(lastword.__file__).parent / "version.py").is_file()
 
-    def test_the_death_of_the_side_is_told_with_how_it_went(self, process):
+    def test_the_error_names_the_signal_that_ended_the_side(self, process):
         os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(SideLostError, match="ended by signal SIGKILL"):
-            process.call("own", [[1, 2]])
+            process.call("missing", [[1, 2]])
 
 
-def test_the_last_lines_of_a_side_that_cannot_start_are_told(monkeypatch, tmp_path):
+def test_the_error_of_a_failed_start_shows_its_last_lines(monkeypatch, tmp_path):
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho no such luck >&2\nexit 3\n", encoding="utf-8")
     broken.chmod(0o755)
@@ -93,13 +94,15 @@ def test_the_last_lines_of_a_side_that_cannot_start_are_told(monkeypatch, tmp_pa
         Process(broken).call("load", {})
 
 
-def test_what_the_side_raises_is_told_in_one_line_and_it_goes_on(process):
+def test_an_error_in_the_side_is_one_line_and_the_side_continues(process):
     for _ in range(2):
-        with pytest.raises(ModelError, match="^vLLM: AttributeError: .*has no attribute 'own'$"):
-            process.call("own", [[1, 2]])
+        with pytest.raises(
+            ModelError, match="^vLLM: AttributeError: .*has no attribute 'missing'$"
+        ):
+            process.call("missing", [[1, 2]])
 
 
-def test_an_interpreter_without_vllm_is_refused_before_anything_starts(tmp_path):
+def test_an_interpreter_without_vllm_is_refused_before_the_start(tmp_path):
     with pytest.raises(ModelError, match="no vLLM for .*: give --engine-options vllm_python=PATH"):
         VllmSettings(HERE).version()
     with pytest.raises(ModelError, match="no Python at .*: give --engine-options vllm_python=PATH"):
@@ -107,7 +110,7 @@ def test_an_interpreter_without_vllm_is_refused_before_anything_starts(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda: VllmSettings(HERE, options={"worker_cls": "x"}), "sets worker_cls"),
         (
@@ -118,17 +121,17 @@ def test_an_interpreter_without_vllm_is_refused_before_anything_starts(tmp_path)
         (lambda: find(LoadOptions("some/model", device_map="auto")), "an option of transformers"),
     ],
 )
-def test_options_that_the_hooks_stand_on_and_those_of_transformers_are_refused(call, said):
-    with pytest.raises(InputError, match=said):
+def test_options_that_the_hooks_set_and_those_of_transformers_are_refused(call, message):
+    with pytest.raises(InputError, match=message):
         call()
 
 
-def closure(path: Path, seen: set[Path]) -> set[str]:
-    """Packages that a module of ours imports when it is loaded, through others of ours too."""
-    if path in seen:
+def closure(path: Path, visited: set[Path]) -> set[str]:
+    """Return the packages that a module of lastword imports at load, directly or indirectly."""
+    if path in visited:
         return set()
-    seen.add(path)
-    found = set()
+    visited.add(path)
+    packages = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
         names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
@@ -137,28 +140,29 @@ def closure(path: Path, seen: set[Path]) -> set[str]:
             inner = next(
                 (p for p in (ours.with_suffix(".py"), ours / "__init__.py") if p.is_file()), None
             )
-            found |= {name.partition(".")[0]} if inner is None else closure(inner, seen)
-    return found - set(sys.stdlib_module_names)
+            packages |= {name.partition(".")[0]} if inner is None else closure(inner, visited)
+    return packages - set(sys.stdlib_module_names)
 
 
-def test_what_runs_beside_vllm_imports_nothing_that_it_may_lack():
-    seen: set[Path] = set()
-    found = closure(Path(side.__file__), seen) | closure(Path(worker.__file__), seen)
-    assert len(seen) > 5 and found == {"jaxtyping", "numpy", "torch"}
+def test_modules_that_run_with_vllm_import_only_its_packages():
+    visited: set[Path] = set()
+    packages = closure(Path(side.__file__), visited) | closure(Path(worker.__file__), visited)
+    assert len(visited) > 5 and packages == {"jaxtyping", "numpy", "torch"}
 
 
-def test_every_read_row_is_asked_of_every_request_that_it_lies_on_the_way_of():
+def test_every_row_is_read_in_each_request_that_contains_it():
     branches = [
         Branch((1, 2, 3, 4), 2),
-        Branch((1, 2, 3, 9, 7), 2),  # shares what it reads of 3 with the first
-        Branch((1, 2, 3, 9, 7, 5, 6), 5),  # its prompt holds the second whole
+        Branch((1, 2, 3, 9, 7), 2),  # shares the rows up to token 3 with the first
+        Branch((1, 2, 3, 9, 7, 5, 6), 5),  # its prompt contains the second
         Branch((8, 2, 3), 1),
     ]
     forest = build(branches)
-    made = requests(forest)
-    assert sorted(r["ids"] for r in made) == [[1, 2, 3, 9, 7, 5], [8, 2]]  # leaves alone
+    batch = requests(forest)
+    # Only leaves of the forest are requests.
+    assert sorted(r["ids"] for r in batch) == [[1, 2, 3, 9, 7, 5], [8, 2]]
     prefixes: dict[int, set[tuple[int, ...]]] = {}
-    for r in made:
+    for r in batch:
         for position, row in zip(r["positions"], r["rows"], strict=True):
             prefixes.setdefault(row, set()).add(tuple(r["ids"][: position + 1]))
     reads = forest.reads

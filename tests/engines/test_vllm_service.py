@@ -1,4 +1,4 @@
-"""`lastword serve --engine vllm` as a process: it answers, and leaves nothing running behind it."""
+"""`lastword serve --engine vllm` as a process: it answers, and leaves no process behind."""
 
 import json
 import os
@@ -25,13 +25,13 @@ pytestmark = [
     needs_vllm,
     pytest.mark.skipif(not Path("/proc/self").exists(), reason="processes are looked up in /proc"),
 ]
-PATIENCE_SECONDS = 300.0  # vLLM is imported once by each of its processes
-MARK = "LASTWORD_TEST_MARK"  # inherited by whatever a service starts, whatever group it makes
+PATIENCE_SECONDS = 300.0  # each process of vLLM imports it anew
+MARK = "LASTWORD_TEST_MARK"  # every process that a service starts inherits it
 TWO_RANKS = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}  # one machine, without NUMA nodes
 
 
 class Serving:
-    """A service that is starting, and every process that carries its mark."""
+    """A service, and every process with its mark."""
 
     def __init__(self, *options: str, **environment: str) -> None:
         mark = {MARK: str(uuid4())}
@@ -53,15 +53,15 @@ class Serving:
         self._drain = threading.Thread(target=self.process.stderr.read, daemon=True)
 
     def address(self) -> str:
-        """Where it listens, once the model is loaded; what it logs after that is let go."""
+        """Wait until the model is loaded, and return the address; later logs are discarded."""
         assert self.process.stderr is not None
         events = map(json.loads, iter(self.process.stderr.readline, ""))
-        told: str = next(event["address"] for event in events if event["event"] == "started")
+        address: str = next(event["address"] for event in events if event["event"] == "started")
         self._drain.start()
-        return told
+        return address
 
     def end(self) -> None:
-        """Kill whatever is left of it."""
+        """Kill its remaining processes."""
         for pid in self.running():
             os.kill(pid, signal.SIGKILL)
         self.process.wait()
@@ -71,7 +71,7 @@ class Serving:
         self.process.stderr.close()
 
     def running(self) -> list[int]:
-        """Processes of it; one that has ended and is not yet waited for shows no environment."""
+        """Return its processes; a zombie has no environment and is not counted."""
         return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if self._is(pid)]
 
     def _is(self, pid: int) -> bool:
@@ -81,11 +81,11 @@ class Serving:
             return False
 
     def wait_for(self, count: int) -> bool:
-        """Whether so many of it run in the end: at least, or none at all."""
+        """Wait until at least so many of its processes run, or none; return True if so."""
         end = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < end:
-            found = len(self.running())
-            if found == 0 or found >= count > 0:
+            running = len(self.running())
+            if running == 0 or running >= count > 0:
                 break
             time.sleep(0.2)
         return len(self.running()) >= count if count else not self.running()
@@ -93,15 +93,15 @@ class Serving:
 
 @contextmanager
 def serving(*options: str, **environment: str) -> Iterator[Serving]:
-    started = Serving(*options, **environment)
+    service = Serving(*options, **environment)
     try:
-        yield started
+        yield service
     finally:
-        started.end()
+        service.end()
 
 
 def ask(url: str) -> dict:
-    """What the service says of one item, over the network; it is well, too."""
+    """Check that the service is ready, and return its answer to one item."""
     item = demo.items()[0]
     body = {"prompt": item.prompt, "candidates": list(item.candidates)}
     with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as client:
@@ -112,7 +112,7 @@ def ask(url: str) -> dict:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_it_answers_as_this_process_does_and_ends_when_told(number):
+def test_it_answers_as_this_process_does_and_ends_on_a_signal(number):
     with serving() as service:
         answer = ask(service.address())
         (expected,) = Tracer.demo("organism").correct_many(demo.items()[:1])
@@ -123,8 +123,8 @@ def test_it_answers_as_this_process_does_and_ends_when_told(number):
         assert service.wait_for(0)
 
 
-def test_killed_it_leaves_no_rank_and_no_weights_behind():
-    # Not `tmp_path`: vLLM's sockets lie there, whose names may have 107 characters.
+def test_a_kill_leaves_no_rank_and_no_weights_behind():
+    # Not `tmp_path`: the paths of vLLM's sockets may have only 107 characters.
     with tempfile.TemporaryDirectory(prefix="vllm-") as folder:
         with serving(
             "--engine-options", "tensor_parallel=2", **TWO_RANKS, TMPDIR=folder
@@ -138,9 +138,9 @@ def test_killed_it_leaves_no_rank_and_no_weights_behind():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_told_to_end_while_it_loads_it_leaves_nothing_behind(number):
+def test_a_signal_while_it_loads_leaves_nothing_behind(number):
     with serving() as service:
-        assert service.wait_for(2)  # vLLM has been started, and is far from ready
+        assert service.wait_for(2)  # vLLM has started, but is not ready
         service.process.send_signal(number)
         assert service.process.wait(PATIENCE_SECONDS) != 0
         assert service.wait_for(0)

@@ -1,4 +1,4 @@
-"""What is kept in a worker, against a plain pass: a runner double whose steps the test chooses."""
+"""The states that a worker stores equal those of a plain pass; a double runs chosen steps."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ VOCAB, WIDTH, DEPTH = 19, 8, 4
 
 
 class Apart(nn.Module):
-    """A block as llama's: it adds what came before at its beginning, and hands it on apart."""
+    """A block like llama's: it adds the residual first, and returns it separately."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,33 +28,33 @@ class Apart(nn.Module):
 
 
 class Summed(Apart):
-    """A block as stablelm's: it hands on the sum, and something else beside it."""
+    """A block like stablelm's: it returns the sum and another tensor."""
 
     def forward(self, positions: Any, hidden_states: Any) -> Any:  # type: ignore[override]
         return hidden_states + torch.tanh(self.inner(hidden_states)), hidden_states
 
 
 class Single(Summed):
-    """A block as gpt2's: one tensor."""
+    """A block like gpt2's: it returns one tensor."""
 
     def forward(self, hidden_states: Any) -> Any:  # type: ignore[override]
         return super().forward(None, hidden_states)[0]
 
 
 class Model(nn.Module):
-    """A causal model of one kind of block; a row depends on its own token alone."""
+    """A causal model with one kind of block; a row depends only on its token."""
 
-    def __init__(self, block: type[nn.Module], heard: bool = True) -> None:
+    def __init__(self, block: type[nn.Module], has_logits: bool = True) -> None:
         super().__init__()
         torch.manual_seed(5)
         self.embedding = nn.Embedding(VOCAB, WIDTH)
         self.layers = nn.ModuleList(block() for _ in range(DEPTH))
         self.norm = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, VOCAB)
-        self.heard = heard
+        self.has_logits = has_logits
 
     def forward(self, tokens: torch.Tensor) -> list[torch.Tensor]:
-        """The state at every depth, summed."""
+        """Return the state at every depth, with the residual added."""
         hidden, residual = self.embedding(tokens), None
         states = [hidden]
         for layer in self.layers:
@@ -68,25 +68,25 @@ class Model(nn.Module):
         return states
 
     def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor | None:
-        return self.head(hidden) if self.heard else None
+        return self.head(hidden) if self.has_logits else None
 
 
 class Compiled(Model):
-    """A model whose trunk gives its states beside its output, where it was told so beforehand."""
+    """A model whose trunk also returns the states of the requested layers."""
 
     supports_eagle3 = True
-    layers_given: tuple[int, ...] = ()
+    requested_layers: tuple[int, ...] = ()
 
     def set_aux_hidden_state_layers(self, layers: tuple[int, ...]) -> None:
-        self.layers_given = layers
+        self.requested_layers = layers
 
     def forward(self, tokens: torch.Tensor) -> Any:
         states = super().forward(tokens)
-        return self.norm(states[-1]), [states[depth] for depth in self.layers_given]
+        return self.norm(states[-1]), [states[depth] for depth in self.requested_layers]
 
 
 class Runner:
-    """vLLM's runner as far as the hooks look at it: it runs what a step schedules."""
+    """The part of vLLM's runner that the hooks use: it runs the tokens of a step."""
 
     device = torch.device("cpu")
 
@@ -106,11 +106,11 @@ class Runner:
     def get_model(self) -> Model:
         return self.model
 
-    def ask(self, name: str, ids: list[int], rows: dict[int, int]) -> None:
-        """A request that says which of its positions are which rows."""
-        said = {NAME: {"positions": [*rows], "rows": [*rows.values()]}} if rows else None
+    def add_request(self, name: str, ids: list[int], rows: dict[int, int]) -> None:
+        """Add a request with the row of each of its positions."""
+        extra_args = {NAME: {"positions": [*rows], "rows": [*rows.values()]}} if rows else None
         self.requests[name] = SimpleNamespace(
-            ids=ids, sampling_params=SimpleNamespace(extra_args=said)
+            ids=ids, sampling_params=SimpleNamespace(extra_args=extra_args)
         )
 
     def execute_model(self, scheduled: Any) -> torch.Tensor:
@@ -121,7 +121,7 @@ class Runner:
         return self.model(torch.tensor(tokens + [0, 0]))  # padded, as vLLM pads
 
     def step(self, **spans: tuple[int, int]) -> torch.Tensor:
-        """Compute spans of requests: where each starts and how many tokens."""
+        """Compute a span of each request: its start and its number of tokens."""
         self.input_batch.req_ids = [*spans]
         self.input_batch.num_computed_tokens_cpu = np.array([s for s, _ in spans.values()])
         counts = {name: count for name, (_, count) in spans.items()}
@@ -132,7 +132,7 @@ IDS = [3, 1, 4, 1, 5, 9, 2, 6]
 
 
 def expected(model: Model, tokens: list[int], targets: list[int]) -> np.ndarray:
-    """Log-probabilities of the targets after each token, by the model's own pass."""
+    """Return the log-probabilities of the targets after each token, by a plain pass."""
     with torch.no_grad():
         logits = [model.head(model.norm(state)) for state in model(torch.tensor(tokens))]
     rows = torch.arange(len(targets))
@@ -141,22 +141,22 @@ def expected(model: Model, tokens: list[int], targets: list[int]) -> np.ndarray:
 
 def read(watch: Watch, rows: list[int], targets: list[int]) -> np.ndarray:
     depths = [*range(DEPTH + 1)]
-    *found, faults = watch.read(np.array(rows), np.array(targets), depths, None)
+    *values, faults = watch.read(np.array(rows), np.array(targets), depths, None)
     assert set(faults) == {-1}
-    return np.array(found)
+    return np.array(values)
 
 
 @pytest.mark.parametrize("block", [Apart, Summed, Single])
-class TestRowsAreFollowed:
+class TestRowsAreRead:
     @pytest.fixture
     def runner(self, block: type[nn.Module]) -> Runner:
         return Runner(Model(block))
 
-    def test_over_chunks_beside_other_requests(self, runner):
+    def test_over_chunks_with_other_requests(self, runner):
         watch = Watch(runner)
         watch.open(3, [*range(DEPTH + 1)])
-        runner.ask("other", [7] * 8, {})
-        runner.ask("one", IDS, {1: 2, 4: 0, 6: 1})
+        runner.add_request("other", [7] * 8, {})
+        runner.add_request("one", IDS, {1: 2, 4: 0, 6: 1})
         runner.step(other=(0, 3), one=(0, 2))
         assert watch.gaps() == [0, 1]
         runner.step(one=(2, 3), other=(3, 2))
@@ -172,9 +172,9 @@ class TestRowsAreFollowed:
     def test_over_a_preemption(self, runner):
         watch = Watch(runner)
         watch.open(2, [*range(DEPTH + 1)])
-        runner.ask("one", IDS, {2: 0, 7: 1})
+        runner.add_request("one", IDS, {2: 0, 7: 1})
         runner.step(one=(0, 5))
-        runner.step(one=(0, 3))  # begun anew, in other steps than before
+        runner.step(one=(0, 3))  # started again, in other steps
         runner.step(one=(3, 5))
         assert watch.gaps() == []
         targets = [1, 2]
@@ -187,18 +187,18 @@ class TestRowsAreFollowed:
     def test_of_one_batch_at_a_time(self, runner):
         watch = Watch(runner)
         watch.open(1, [DEPTH])
-        runner.ask("one", IDS, {0: 0})
+        runner.add_request("one", IDS, {0: 0})
         runner.step(one=(0, 8))
         assert watch.gaps() == []
         watch.open(1, [DEPTH])
         assert watch.gaps() == [0]
 
 
-def test_a_compiled_trunk_gives_its_states_and_its_output_goes_on_alone():
+def test_a_compiled_trunk_returns_states_that_the_hooks_remove_from_its_output():
     runner = Runner(Compiled(Apart))
     watch = Watch(runner, compiled=True)
     watch.open(2, [0, 2, DEPTH])
-    runner.ask("one", IDS, {2: 1, 5: 0})
+    runner.add_request("one", IDS, {2: 1, 5: 0})
     plain = Model.forward(runner.model, torch.tensor(IDS))
     assert torch.equal(runner.step(one=(0, 8))[:8], runner.model.norm(plain[-1]))
     assert watch.gaps() == []
@@ -206,22 +206,23 @@ def test_a_compiled_trunk_gives_its_states_and_its_output_goes_on_alone():
         assert torch.equal(watch._hidden[depth], plain[depth][[5, 2]])
 
 
-def test_a_model_that_gives_no_states_when_compiled_is_refused():
+def test_a_model_that_returns_no_states_when_compiled_is_refused():
     with pytest.raises(ValueError, match="Model gives no states when it is compiled"):
         Watch(Runner(Model(Apart)), compiled=True)
 
 
 def watched(runner: Runner, depths: Sequence[int], rows: dict[int, int], first: int = 0) -> Watch:
-    """The watch of one request whose positions are rows, computed from `first` on in one step."""
+    """Return the watch of one request that is computed from `first` on in one step."""
     watch = Watch(runner)
     watch.open(len(rows), [*depths])
-    runner.ask("one", IDS, rows)
+    runner.add_request("one", IDS, rows)
     runner.step(one=(first, len(IDS) - first))
     return watch
 
 
-def test_a_row_inside_a_kept_prefix_is_missing():
-    watch = watched(Runner(Model(Apart)), [DEPTH], {3: 0, 6: 1}, first=4)  # vLLM had the first four
+def test_a_row_inside_a_cached_prefix_is_missing():
+    # vLLM has cached the first four tokens.
+    watch = watched(Runner(Model(Apart)), [DEPTH], {3: 0, 6: 1}, first=4)
     assert watch.gaps() == [0]
 
 
@@ -238,12 +239,12 @@ def test_logits_that_are_not_finite_name_their_depth():
     assert watch.read(np.array([0]), np.array([1]), [0, 2], None)[-1] == [2]
 
 
-def test_a_rank_that_hears_no_logits_takes_part_all_the_same():
-    watch = watched(Runner(Model(Apart, heard=False)), [DEPTH], {0: 0})
+def test_a_rank_without_logits_still_takes_part():
+    watch = watched(Runner(Model(Apart, has_logits=False)), [DEPTH], {0: 0})
     assert watch.read(np.array([0]), np.array([1]), [DEPTH], None).shape == (2, 1)
 
 
-def test_a_model_whose_blocks_are_not_found_is_refused_by_name():
+def test_a_model_with_an_unexpected_number_of_blocks_is_refused_by_name():
     runner = Runner(Model(Apart))
     runner.model.layers.append(Apart())
     with pytest.raises(ValueError, match="Model has 0 lists of 4 blocks where one is expected"):

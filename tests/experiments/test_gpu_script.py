@@ -1,4 +1,4 @@
-"""The script of the GPU day, run small on the CPU: its stages, what it keeps, and its table."""
+"""The script of GPU measurements, small and on the CPU: its stages, results and table."""
 
 import json
 import sys
@@ -17,29 +17,27 @@ def run(gpu, monkeypatch, *options: str) -> None:
     gpu.main()
 
 
-def test_a_small_run_measures_everything_and_goes_on_where_it_stopped(
-    gpu, tmp_path, monkeypatch, capsys
-):
+def test_a_small_run_measures_everything_and_resumes(gpu, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu, "device", lambda: torch.device("cpu"))
     out = tmp_path / "gpu.json"
     stages = [name for name in gpu.STAGES if name != "machine"]
     run(gpu, monkeypatch, "--out", str(out), *(x for name in stages for x in ("--only", name)))
-    found = json.loads(out.read_text())
-    assert list(found) == stages
-    assert found["speed"]["same_decisions"]
-    assert max(found["speed"]["agreement"].values()) <= found["speed"]["tolerance"]
-    assert found["options"]["same_decisions"]
-    assert found["probe"]["off"] < 1e-5 and min(found["probe"]["seconds"].values()) > 0
-    assert found["bulk"]["texts_a_second"] > 0 and 0 < found["bulk"]["trunk"] < 1
-    assert set(found["memory"]) == {"64", "128"}
-    assert found["profile"]["longest"] and found["profile"]["waits"] == {}
-    for name, one in found["families"].items():
-        off = 1e-4 if "float32" in name else 0.5
-        assert one["check"]["road"] == "packed" and one["nats_from_cpu"] <= off, name
+    results = json.loads(out.read_text())
+    assert list(results) == stages
+    assert results["speed"]["same_decisions"]
+    assert max(results["speed"]["agreement"].values()) <= results["speed"]["tolerance"]
+    assert results["options"]["same_decisions"]
+    assert results["probe"]["off"] < 1e-5 and min(results["probe"]["seconds"].values()) > 0
+    assert results["bulk"]["texts_a_second"] > 0 and 0 < results["bulk"]["trunk"] < 1
+    assert set(results["memory"]) == {"64", "128"}
+    assert results["profile"]["longest"] and results["profile"]["waits"] == {}
+    for name, family in results["families"].items():
+        limit = 1e-4 if "float32" in name else 0.5
+        assert family["check"]["road"] == "packed" and family["nats_from_cpu"] <= limit, name
     monkeypatch.setattr(gpu, "STAGES", {"machine": gpu.machine, **dict.fromkeys(stages)})
     run(gpu, monkeypatch, "--out", str(out))
-    told = capsys.readouterr().out
-    assert told.startswith("machine\n"), "the one stage that was lacking"
-    assert torch.__version__ in told and "| staged |" in told and "| 128 |" in told
-    assert "77 options:" in told and "| half the depth |" in told and "tokens a second" in told
-    assert sum(line.startswith("| llama, float32 | packed") for line in told.splitlines()) == 1
+    text = capsys.readouterr().out
+    assert text.startswith("machine\n"), "only the missing stage runs"
+    assert torch.__version__ in text and "| staged |" in text and "| 128 |" in text
+    assert "77 options:" in text and "| half the depth |" in text and "tokens a second" in text
+    assert sum(line.startswith("| llama, float32 | packed") for line in text.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""The script of the speed targets: its items, stages that are not done twice, and its table."""
+"""The page about speed agrees with the stored results."""
 
 import json
 from pathlib import Path
@@ -13,18 +13,18 @@ def speed(script):
     return script("speed")
 
 
-def test_the_table_of_the_docs_is_that_of_the_results(speed):
-    told = (REPOSITORY / "docs" / "speed.md").read_text(encoding="utf-8").splitlines()
-    kept = sorted((REPOSITORY / "experiments" / "results").glob("speed-*.json"))
-    assert kept
-    for file in kept:
-        assert set(speed.rows(json.loads(file.read_text(encoding="utf-8")))) <= set(told), file
+def test_the_table_of_the_docs_agrees_with_the_results(speed):
+    lines = (REPOSITORY / "docs" / "speed.md").read_text(encoding="utf-8").splitlines()
+    files = sorted((REPOSITORY / "experiments" / "results").glob("speed-*.json"))
+    assert files
+    for file in files:
+        assert set(speed.rows(json.loads(file.read_text(encoding="utf-8")))) <= set(lines), file
 
 
-def test_the_costs_of_the_docs_are_those_of_the_results():
-    told = (REPOSITORY / "docs" / "speed.md").read_text(encoding="utf-8").splitlines()
+def test_the_costs_of_the_docs_agree_with_the_results():
+    lines = (REPOSITORY / "docs" / "speed.md").read_text(encoding="utf-8").splitlines()
     folder = REPOSITORY / "experiments" / "results" / "plain"
     (file,) = folder.glob("*.json")
     costs = json.loads(file.read_text(encoding="utf-8"))["costs"]
-    assert {f"| {name} | {ratio:.2f} |" for name, ratio in costs.items()} <= set(told)
+    assert {f"| {name} | {ratio:.2f} |" for name, ratio in costs.items()} <= set(lines)
     assert len(costs) == 3

@@ -1,4 +1,4 @@
-"""Decision models of transformers: their pipeline and lastword give the same probabilities."""
+"""The decision pipeline of transformers and lastword give the same probabilities."""
 
 import json
 import re
@@ -37,21 +37,21 @@ THEIRS = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model with a tokenizer of bytes, in which the words' options are one token each."""
+    """A tiny model with a tokenizer of bytes, in which each option is one token."""
     raw = ByteLevelBPETokenizer()
     raw.train_from_iterator(WORDS, vocab_size=330, special_tokens=["<s>", "</s>"])
-    own = PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=raw._tokenizer, bos_token="<s>", eos_token="</s>"
     )
     path = tmp_path_factory.mktemp("model")
     build("llama", max_position_embeddings=512).save_pretrained(path)
-    own.save_pretrained(path)
+    tokenizer.save_pretrained(path)
     return path
 
 
 @pytest.fixture
-def theirs(folder, tmp_path):
-    """The model with a decision template of letters, temperatures and an order of their own."""
+def decision_folder(folder, tmp_path):
+    """The model with a decision template that has letters, temperatures and another order."""
     for file in folder.iterdir():
         (tmp_path / file.name).symlink_to(file)
     settings = {
@@ -65,50 +65,53 @@ def theirs(folder, tmp_path):
 
 
 def answers(path, text, questions):
-    """Their probabilities, in the order of lastword's options."""
-    asked = {name: dict(request_of(question)) for name, question in questions.items()}
-    given = pipeline("decision", str(path), dtype="float32")({"state": text, "questions": asked})
+    """Return the probabilities of the pipeline, in the order of lastword's options."""
+    decide = pipeline("decision", str(path), dtype="float32")
+    requests = {name: dict(request_of(question)) for name, question in questions.items()}
+    response = decide({"state": text, "questions": requests})
     return [
-        [own["noul"], 1 - own["noul"]] if "noul" in own else [*own["probabilities"].values()]
-        for own in given.values()
+        [a["noul"], 1 - a["noul"]] if "noul" in a else [*a["probabilities"].values()]
+        for a in response.values()
     ]
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_their_folder_gives_what_their_pipeline_gives(theirs, text):
-    tracer = Tracer.from_pretrained(theirs)
+def test_lastword_and_the_pipeline_read_a_folder_the_same(decision_folder, text):
+    tracer = Tracer.from_pretrained(decision_folder)
     prompt = DecisionPrompt.of(tracer)
-    expected = answers(theirs, text, QUESTIONS)
-    for question, own in zip(QUESTIONS.values(), expected, strict=True):
-        assert_allclose(prompt.probabilities(tracer, text, question), own, atol=1e-5)
+    expected = answers(decision_folder, text, QUESTIONS)
+    for question, probabilities in zip(QUESTIONS.values(), expected, strict=True):
+        assert_allclose(prompt.probabilities(tracer, text, question), probabilities, atol=1e-5)
 
 
-def test_a_model_on_the_hub_has_its_prompt_and_another_has_none(theirs, tmp_path, monkeypatch):
-    expected = answers(theirs, TEXTS[0], QUESTIONS)[0]
-    tracer = Tracer.from_pretrained(theirs)
-    with hub_server.instead(theirs, tmp_path / "kept", monkeypatch) as hub:
+def test_a_model_on_the_hub_has_a_prompt_only_if_its_files_are_there(
+    decision_folder, tmp_path, monkeypatch
+):
+    expected = answers(decision_folder, TEXTS[0], QUESTIONS)[0]
+    tracer = Tracer.from_pretrained(decision_folder)
+    with hub_server.instead(decision_folder, tmp_path / "cache", monkeypatch) as hub:
         tracer.source = {"model": "org/model", "revision": hub_server.COMMIT}
         prompt = DecisionPrompt.of(tracer)
-        own = prompt.probabilities(tracer, TEXTS[0], QUESTIONS["animal"])
-        assert_allclose(own, expected, atol=1e-5)
+        probabilities = prompt.probabilities(tracer, TEXTS[0], QUESTIONS["animal"])
+        assert_allclose(probabilities, expected, atol=1e-5)
         for file in FILES:
-            (theirs / file).unlink()
+            (decision_folder / file).unlink()
         assert DecisionPrompt.of(tracer) is None
         hub.status = 403
         assert DecisionPrompt.of(tracer) is None  # no hub, no prompt
 
 
-@pytest.mark.parametrize("template", [None, "decide/listed", "own"])
-def test_our_folder_gives_in_their_pipeline_what_we_give(folder, tmp_path, template):
-    if template == "own":  # a blank at the end, and blanks around blocks
-        template = str(tmp_path / "own.jinja")
+@pytest.mark.parametrize("template", [None, "decide/listed", "file"])
+def test_lastword_and_the_pipeline_read_an_exported_folder_the_same(folder, tmp_path, template):
+    if template == "file":  # a blank at the end, and blanks around blocks
+        template = str(tmp_path / "mine.jinja")
         Path(template).write_text("{% if input %}\n  {% set x = 1 %}\n{{ input }}{% endif %} = ")
     tracer, out = Tracer.from_pretrained(folder), tmp_path / "out"
     export_decision_model(tracer, QUESTIONS, out, template=template)
     for text in TEXTS[:2]:
-        own = Decider(tracer).decide(text, QUESTIONS, template=template)
-        for answer, given in zip(own.values(), answers(out, text, QUESTIONS), strict=True):
-            assert_allclose(answer.probabilities, given, atol=1e-5)
+        ours = Decider(tracer).decide(text, QUESTIONS, template=template)
+        for answer, probabilities in zip(ours.values(), answers(out, text, QUESTIONS), strict=True):
+            assert_allclose(answer.probabilities, probabilities, atol=1e-5)
     again = Tracer.from_pretrained(out)
     question, expected = QUESTIONS["animal"], answers(out, "It barks.", QUESTIONS)[0]
     read = DecisionPrompt.of(again).probabilities(again, "It barks.", question)
@@ -122,9 +125,9 @@ def test_a_bos_that_the_tokenizer_adds_is_in_the_template(tmp_path):
     tracer = Tracer.from_pretrained(save(tmp_path / "in"))
     question = {"q": Choice("w7 w8", ["w11", "w12"])}
     export_decision_model(tracer, question, tmp_path / "out")
-    own = Decider(tracer).decide("w3 w4", question)["q"].probabilities
-    (given,) = answers(tmp_path / "out", "w3 w4", question)
-    assert_allclose(own, given, atol=1e-5)
+    ours = Decider(tracer).decide("w3 w4", question)["q"].probabilities
+    (probabilities,) = answers(tmp_path / "out", "w3 w4", question)
+    assert_allclose(ours, probabilities, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -135,23 +138,23 @@ def test_a_bos_that_the_tokenizer_adds_is_in_the_template(tmp_path):
         ({"a": Predicate("?"), "b": Predicate("??")}, "'b' is the second predicate"),
     ],
 )
-def test_what_their_format_cannot_say_is_refused(folder, tmp_path, questions, reason):
+def test_questions_that_the_format_cannot_hold_are_refused(folder, tmp_path, questions, reason):
     with pytest.raises(InputError, match=reason):
         export_decision_model(Tracer.from_pretrained(folder), questions, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_try_asks_the_prompt_of_the_folder(theirs):
+def test_try_compares_the_prompt_of_the_folder(decision_folder):
     rows = [
         {"text": f"{'clay' if i % 3 else 'wool'} {i}", "label": "cat" if i % 3 else "dog"}
         for i in range(48)
     ]
-    tracer, labels = Tracer.from_pretrained(theirs), read_labels(rows)
+    tracer, labels = Tracer.from_pretrained(decision_folder), read_labels(rows)
     raced = race(tracer, labels, TEMPLATES["decide/plain"], 60.0)
-    (own,) = [prompt for prompt in raced.prompts if prompt.name == "transformers decision"]
-    prompt, known = DecisionPrompt.of(tracer), {row[3]: row for row in labels.rows}
-    for id, right in list(zip(own.ids, own.right, strict=True))[:6]:
-        text, question, truth, *_ = known[id]
+    (entry,) = [prompt for prompt in raced.prompts if prompt.name == "transformers decision"]
+    prompt, rows_by_id = DecisionPrompt.of(tracer), {row[3]: row for row in labels.rows}
+    for id, right in list(zip(entry.ids, entry.right, strict=True))[:6]:
+        text, question, truth, *_ = rows_by_id[id]
         best = prompt.probabilities(tracer, text, question).argmax()
         assert right == (question.options[best].text == truth)
 
@@ -164,24 +167,26 @@ def test_a_try_asks_the_prompt_of_the_folder(theirs):
         ("{{ state.nothing.at_all }}", "refuses the question"),
     ],
 )
-def test_a_template_that_cannot_be_read_is_left_out_by_name(theirs, template, reason):
-    (theirs / "decision_template.jinja").write_text(template)
+def test_an_invalid_template_is_left_out_by_name(decision_folder, template, reason):
+    (decision_folder / "decision_template.jinja").write_text(template)
     rows = [{"text": f"{i}", "label": "ab"[i % 2]} for i in range(20)]
-    tracer = Tracer.from_pretrained(theirs)
+    tracer = Tracer.from_pretrained(decision_folder)
     raced = race(tracer, read_labels(rows), TEMPLATES["decide/plain"], 60.0)
     (left,) = [name for name in raced.left_out if name.startswith("transformers decision")]
     assert re.search(reason, left)
 
 
 @pytest.mark.parametrize("part", ["head.safetensors", "adapter"])
-def test_a_trained_part_that_their_pipeline_adds_is_refused_by_name(theirs, part):
-    settings = json.loads((theirs / "decision.json").read_text())
+def test_a_trained_part_of_the_pipeline_is_refused_by_name(decision_folder, part):
+    settings = json.loads((decision_folder / "decision.json").read_text())
     if part == "adapter":
-        (theirs / "decision.json").write_text(json.dumps(settings | {"adapter": "adapter"}))
+        (decision_folder / "decision.json").write_text(
+            json.dumps(settings | {"adapter": "adapter"})
+        )
     else:
-        (theirs / part).write_bytes(b"")
+        (decision_folder / part).write_bytes(b"")
     with pytest.raises(InputError, match="cannot read the (trained head|adapter in 'adapter')"):
-        DecisionPrompt.of(Tracer.from_pretrained(theirs))
+        DecisionPrompt.of(Tracer.from_pretrained(decision_folder))
 
 
 def test_a_model_with_a_trained_head_is_refused_by_name(folder, tmp_path):

@@ -1,4 +1,4 @@
-"""Inspect's own evaluation of a local task, corrected, and what its log says of it."""
+"""A local task in Inspect with corrected answers, and the decisions in its log."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ QUESTION = "Which goods come from Baevwick?"
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Sixteen items of the embedded world as an Inspect task, its choices shuffled."""
+    """The log of an Inspect task with sixteen items of the demo and shuffled choices."""
     from inspect_ai import Task, eval
     from inspect_ai.dataset import MemoryDataset, Sample
     from inspect_ai.scorer import choice
@@ -39,17 +39,17 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Any:
     dataset.shuffle_choices(seed=3)
     task = Task(dataset=dataset, solver=corrected_choice(), scorer=choice())
     folder = tmp_path_factory.mktemp("logs")
-    (done,) = eval(task, model=MODEL, log_dir=str(folder), display="none", log_format="json")
-    return done
+    (result,) = eval(task, model=MODEL, log_dir=str(folder), display="none", log_format="json")
+    return result
 
 
 def test_a_task_runs_corrected_and_is_scored(log: Any) -> None:
     assert log.status == "success", log.error
     tracer = Tracer.demo()
-    asked = {item.id: item for item in items()[:16]}
+    by_id = {item.id: item for item in items()[:16]}
     right = 0
     for sample in log.samples:
-        item = asked[sample.id]
+        item = by_id[sample.id]
         decision = tracer.correct(item.prompt, sample.choices)
         assert sample.output.completion == decision.answer
         right += item.truthful[item.candidates.index(decision.answer)]
@@ -63,13 +63,13 @@ def test_the_log_file_shows_the_decision(log: Any) -> None:
     read = read_eval_log(log.location)
     corrected = 0
     for sample in read.samples:
-        told = sample.metadata["lastword"]
-        assert told["answer"] == sample.output.completion
-        assert told["candidates"][told["base_index"]] == told["base_answer"]
-        assert sum(told["probabilities"]) == pytest.approx(1)
+        decision = sample.metadata["lastword"]
+        assert decision["answer"] == sample.output.completion
+        assert decision["candidates"][decision["base_index"]] == decision["base_answer"]
+        assert sum(decision["probabilities"]) == pytest.approx(1)
         (event,) = [e for e in sample.events if e.event == "info" and e.source == "lastword"]
-        assert event.data["gates"] == told["gates"]
-        corrected += told["corrected"]
+        assert event.data["gates"] == decision["gates"]
+        corrected += decision["corrected"]
     assert corrected and any(sample.metadata["lastword"]["gates"] for sample in read.samples)
     assert Path(log.location.removeprefix("file://")).is_file()
 
@@ -89,7 +89,7 @@ def test_the_provider_generates() -> None:
     assert output.usage.input_tokens > 5 and 0 < output.usage.output_tokens <= 6
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_invalid_options_are_refused() -> None:
     from inspect_ai.model import get_model
     from lastword_inspect import corrected_choice
 
@@ -100,7 +100,7 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 @pytest.mark.parametrize("correction", ["pmi@0.5", "contextual"])
-def test_a_correction_that_reads_the_question_gets_the_template_without_it(
+def test_a_correction_by_a_blind_prompt_gets_the_template_without_the_question(
     correction: str, tmp_path: Path
 ) -> None:
     from inspect_ai import Task, eval
@@ -113,8 +113,8 @@ def test_a_correction_that_reads_the_question_gets_the_template_without_it(
     sample = Sample(input=question, choices=list(item.candidates), target="A")
     task = Task(dataset=MemoryDataset([sample]), solver=corrected_choice(), scorer=choice())
     arguments = {"correction": correction}
-    (done,) = eval(task, model=MODEL, model_args=arguments, log_dir=str(tmp_path), display="none")
-    assert done.status == "success", done.error
+    (result,) = eval(task, model=MODEL, model_args=arguments, log_dir=str(tmp_path), display="none")
+    assert result.status == "success", result.error
     engine = Decider.demo(correction=correction)
     expected = engine.correct(
         item.prompt,
@@ -122,7 +122,7 @@ def test_a_correction_that_reads_the_question_gets_the_template_without_it(
         blind_prompt="Question:  Answer:",
         content_free=[f"Question: {text} Answer:" for text in ("N/A", "", "[MASK]")],
     )
-    assert done.samples[0].metadata["lastword"]["scores"] == pytest.approx(
+    assert result.samples[0].metadata["lastword"]["scores"] == pytest.approx(
         expected.scores.tolist(), abs=1e-5
     )
 
@@ -131,7 +131,7 @@ def test_the_task_of_the_example_is_answered(tmp_path: Path) -> None:
     from inspect_ai import eval
 
     task = Path(__file__).parents[2] / "examples" / "inspect" / "goods.py"
-    (done,) = eval(str(task), model=MODEL, log_dir=str(tmp_path), display="none")
-    assert done.status == "success", done.error
-    (sample,) = done.samples
+    (result,) = eval(str(task), model=MODEL, log_dir=str(tmp_path), display="none")
+    assert result.status == "success", result.error
+    (sample,) = result.samples
     assert sample.output.completion == "pale cedar boats"

@@ -1,4 +1,4 @@
-"""An agent asks the questions of a file as a tool, over both transports, by the SDK's client."""
+"""The questions of a file are an MCP tool, over both transports of the SDK's client."""
 
 import asyncio
 import socket
@@ -19,7 +19,7 @@ from lastword.probes import Probe
 mcp = pytest.importorskip("mcp")
 TEXT = "The invoice is late."
 TOPIC = Choice("What is it about?", ["animal", "money"])
-ASKED = {"topic": TOPIC, "angry": Predicate("The writer is angry.")}
+QUESTIONS = {"topic": TOPIC, "angry": Predicate("The writer is angry.")}
 COMMAND = ["-m", "lastword", "mcp", "--model", "lastword/demo-organism", "--questions"]
 
 
@@ -36,20 +36,20 @@ def questions(tmp_path_factory, topic) -> str:
     folder = tmp_path_factory.mktemp("sets")
     topic.write(folder / "topic.probe.safetensors")
     path = folder / "my tickets.yaml"
-    write_questions(path, ASKED, {"topic": "topic.probe.safetensors"})
+    write_questions(path, QUESTIONS, {"topic": "topic.probe.safetensors"})
     return str(path)
 
 
-def asked(server: Any) -> tuple[Any, Any, Any]:
-    """What a client is offered, what it is answered, and what it is told of no text."""
+def call_tool(server: Any) -> tuple[Any, Any, Any]:
+    """Return the tool of a server, its answer to a text, and its answer to an invalid text."""
 
-    async def ask() -> tuple[Any, Any, Any]:
+    async def call() -> tuple[Any, Any, Any]:
         async with mcp.Client(server) as client:
             (tool,) = (await client.list_tools()).tools
-            told = await client.call_tool(tool.name, {"text": TEXT})
-            return tool, told, await client.call_tool(tool.name, {"text": "a\0b"})
+            answer = await client.call_tool(tool.name, {"text": TEXT})
+            return tool, answer, await client.call_tool(tool.name, {"text": "a\0b"})
 
-    return asyncio.run(ask())
+    return asyncio.run(call())
 
 
 @contextmanager
@@ -75,17 +75,17 @@ def over_http(questions: str) -> Iterator[str]:
 def test_a_file_of_questions_is_a_tool(questions, topic, transport):
     if transport == "stdio":
         command = mcp.StdioServerParameters(command=sys.executable, args=[*COMMAND, questions])
-        tool, told, refused = asked(command)
+        tool, answer, refused = call_tool(command)
     else:
         with over_http(questions) as url:
-            tool, told, refused = asked(url)
-    own = Decider.demo(probes=[topic]).decide(TEXT, ASKED).to_dict()
+            tool, answer, refused = call_tool(url)
+    expected = Decider.demo(probes=[topic]).decide(TEXT, QUESTIONS).to_dict()
     assert tool.name == "my_tickets" and "animal, money" in tool.description
     assert list(tool.input_schema["properties"]) == ["text"] and tool.annotations.read_only_hint
-    assert not told.is_error and told.structured_content["topic"] == own["topic"]
-    assert own["topic"]["method"] == topic.name and own["angry"]["method"] == "model"
-    yes = own["angry"]["probability"]
-    assert told.structured_content["angry"]["probability"] == pytest.approx(yes, abs=1e-5)
+    assert not answer.is_error and answer.structured_content["topic"] == expected["topic"]
+    assert expected["topic"]["method"] == topic.name and expected["angry"]["method"] == "model"
+    yes = expected["angry"]["probability"]
+    assert answer.structured_content["angry"]["probability"] == pytest.approx(yes, abs=1e-5)
     assert refused.is_error and "NUL" in refused.content[0].text
 
 
@@ -93,6 +93,6 @@ def test_two_files_of_one_name_are_refused():
     from lastword.integrations.mcp import mcp_server
 
     tracer = Decider.demo()
-    ready = tracer.prepare(ASKED)
+    ready = tracer.prepare(QUESTIONS)
     with pytest.raises(InputError, match="the tool 'a_b': rename"):
         mcp_server(tracer, [("a b", ready), ("a_b", ready)])

@@ -1,4 +1,4 @@
-"""The example of lm-polygraph: its numbers are the rule's own, and its metric takes them."""
+"""The example of lm-polygraph: its estimators are numbers of the rule, and its metric works."""
 
 import runpy
 from pathlib import Path
@@ -9,30 +9,29 @@ from lastword import Tracer
 from lastword.lab.demo import items
 
 pytest.importorskip(
-    "lm_polygraph", reason="lm_polygraph brings spacy and its like: in an environment of its own"
+    "lm_polygraph", reason="lm_polygraph needs spacy and others: use a separate environment"
 )
 pytestmark = pytest.mark.filterwarnings("default")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "polygraph" / "uncertainty.py"
 
 
-def test_the_estimators_are_the_rules_numbers_and_polygraph_judges_them(capsys):
+def test_the_estimators_are_numbers_of_the_rule_and_polygraph_scores_them(capsys):
     program = runpy.run_path(str(EXAMPLE))
     decisions = list(Tracer.demo().correct_many(items()[:24], read="all"))
-    found = {str(e): e({"decisions": decisions}) for e in program["ESTIMATORS"]}
-    assert list(found["TraceDimension"]) == [d.d_eff for d in decisions]
+    estimates = {
+        str(estimator): estimator({"decisions": decisions}) for estimator in program["ESTIMATORS"]
+    }
+    assert list(estimates["TraceDimension"]) == [d.d_eff for d in decisions]
     compared = 0
     for place, decision in enumerate(decisions):
         gates = decision.gates
-        for name, estimator in (
-            ("log_margin_ratio", "TraceMarginRatio"),
-            ("entropy", "TraceEntropy"),
-        ):
+        for name, title in (("log_margin_ratio", "TraceMarginRatio"), ("entropy", "TraceEntropy")):
             if name in gates:
-                assert found[estimator][place] == pytest.approx(gates[name].value, rel=1e-6)
+                assert estimates[title][place] == pytest.approx(gates[name].value, rel=1e-6)
                 compared += 1
     assert compared > 10
     program["main"]()
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(found)
+    assert [line.split()[0] for line in lines] == list(estimates)
     assert all(0 < float(line.split()[-1]) <= 1 for line in lines)

@@ -1,4 +1,4 @@
-"""ProbeClassifier: what scikit-learn asks of a classifier, and that folds read nothing twice."""
+"""ProbeClassifier follows the rules of scikit-learn, and folds read no text twice."""
 
 import pickle
 from dataclasses import replace
@@ -31,7 +31,7 @@ def tracer():
 
 @pytest.fixture
 def passes(tracer, monkeypatch):
-    """Sequences that the trunk has read."""
+    """The sequences that the model has read."""
     read, pooled = [], tracer.backend.pooled
 
     def counted(branches, *more):
@@ -43,7 +43,7 @@ def passes(tracer, monkeypatch):
     return read
 
 
-# Two more put a value of any type into any parameter, which the checks of types refuse here.
+# Two other checks set parameters to values of any type, which the type checks of the tests refuse.
 APPLY = [
     checks.check_estimator_cloneable,
     checks.check_estimator_tags_renamed,
@@ -56,7 +56,7 @@ APPLY = [
 
 
 @pytest.mark.parametrize("check", APPLY, ids=lambda check: check.__name__)
-def test_what_scikit_learn_checks_of_estimators_of_text(check, tracer):
+def test_it_passes_the_checks_of_scikit_learn(check, tracer):
     check("ProbeClassifier", ProbeClassifier(tracer))
 
 
@@ -65,42 +65,44 @@ def test_what_scikit_learn_checks_of_estimators_of_text(check, tracer):
     [LABELS, [label == "money" for label in LABELS], [9, 10, 9, 10, 100, 100, 9, 10]],
     ids=["texts", "booleans", "integers"],
 )
-def test_labels_of_any_kind_come_back(tracer, labels):
-    own = ProbeClassifier(tracer).fit(np.array(TEXTS), labels)
-    assert own.classes_.tolist() == sorted(set(labels))
-    p, scores = own.predict_proba(TEXTS), own.decision_function(TEXTS)
+def test_predictions_have_the_type_of_the_labels(tracer, labels):
+    classifier = ProbeClassifier(tracer).fit(np.array(TEXTS), labels)
+    assert classifier.classes_.tolist() == sorted(set(labels))
+    p, scores = classifier.predict_proba(TEXTS), classifier.decision_function(TEXTS)
     assert_allclose(p.sum(axis=1), 1)
-    answers = own.predict(TEXTS)
-    assert answers.dtype == own.classes_.dtype
-    assert answers.tolist() == own.classes_[p.argmax(axis=1)].tolist()
-    best = (scores > 0).astype(int) if len(own.classes_) == 2 else scores.argmax(axis=1)
-    assert answers.tolist() == own.classes_[best].tolist()
-    assert own.score(TEXTS, labels) == (answers == np.array(labels)).mean()
-    if own.classes_.dtype.kind == "i":  # as pandas' Int64 becomes
+    answers = classifier.predict(TEXTS)
+    assert answers.dtype == classifier.classes_.dtype
+    assert answers.tolist() == classifier.classes_[p.argmax(axis=1)].tolist()
+    best = (scores > 0).astype(int) if len(classifier.classes_) == 2 else scores.argmax(axis=1)
+    assert answers.tolist() == classifier.classes_[best].tolist()
+    assert classifier.score(TEXTS, labels) == (answers == np.array(labels)).mean()
+    if classifier.classes_.dtype.kind == "i":  # Int64 of pandas becomes float
         floats = ProbeClassifier(tracer).fit(TEXTS, [float(label) for label in labels])
-        assert floats.probe_.question == own.probe_.question
+        assert floats.probe_.question == classifier.probe_.question
         assert floats.predict(TEXTS).tolist() == answers.tolist()
 
 
-def test_its_file_answers_as_it_does(tracer, tmp_path):
-    own = ProbeClassifier(tracer, "What is it about?").fit(TEXTS, LABELS)
-    own.probe_.write(tmp_path / "a.probe.safetensors")
-    asked = {"q": Choice("What is it about?", ["money", "animal"])}
-    decided = Decider.demo(probes=[tmp_path / "a.probe.safetensors"]).decide_many(NEW, asked)
-    told = [each["q"] for each in decided]
-    assert {each.method for each in told} == {own.probe_.name}
-    assert_allclose([each.probabilities[::-1] for each in told], own.predict_proba(NEW), atol=1e-6)
-    assert_allclose([each.decision.likeness for each in told], own.likeness(NEW))
+def test_a_decider_with_its_file_gives_the_same_answers(tracer, tmp_path):
+    classifier = ProbeClassifier(tracer, "What is it about?").fit(TEXTS, LABELS)
+    classifier.probe_.write(tmp_path / "a.probe.safetensors")
+    questions = {"q": Choice("What is it about?", ["money", "animal"])}
+    decided = Decider.demo(probes=[tmp_path / "a.probe.safetensors"]).decide_many(NEW, questions)
+    answers = [each["q"] for each in decided]
+    assert {each.method for each in answers} == {classifier.probe_.name}
+    assert_allclose(
+        [each.probabilities[::-1] for each in answers], classifier.predict_proba(NEW), atol=1e-6
+    )
+    assert_allclose([each.decision.likeness for each in answers], classifier.likeness(NEW))
 
 
 @pytest.mark.parametrize("labels", [LABELS, [label == "money" for label in LABELS]])
-def test_a_probes_file_is_the_classifier_that_wrote_it(tracer, tmp_path, labels):
-    own = ProbeClassifier(tracer, "What is it about?").fit(TEXTS, labels)
-    own.probe_.write(tmp_path / "a.probe.safetensors")
+def test_a_classifier_can_be_restored_from_its_file(tracer, tmp_path, labels):
+    classifier = ProbeClassifier(tracer, "What is it about?").fit(TEXTS, labels)
+    classifier.probe_.write(tmp_path / "a.probe.safetensors")
     again = ProbeClassifier.from_probe(tmp_path / "a.probe.safetensors", tracer)
-    assert again.classes_.tolist() == own.classes_.tolist()
-    assert_allclose(again.predict_proba(NEW), own.predict_proba(NEW))
-    assert again.predict(NEW).tolist() == own.predict(NEW).tolist()
+    assert again.classes_.tolist() == classifier.classes_.tolist()
+    assert_allclose(again.predict_proba(NEW), classifier.predict_proba(NEW))
+    assert again.predict(NEW).tolist() == classifier.predict(NEW).tolist()
 
 
 def test_a_probe_of_another_model_template_or_kind_is_refused(tracer):
@@ -114,25 +116,25 @@ def test_a_probe_of_another_model_template_or_kind_is_refused(tracer):
         ProbeClassifier.from_probe(replace(probe, fit=stacked), tracer)
 
 
-def test_folds_and_grids_read_no_text_twice(tracer, passes):
-    own = make_pipeline(FunctionTransformer(), ProbeClassifier(tracer, "What is it about?"))
-    right = cross_val_score(own, np.array(TEXTS), LABELS, cv=2)
+def test_cross_validation_and_grid_search_read_no_text_twice(tracer, passes):
+    classifier = make_pipeline(FunctionTransformer(), ProbeClassifier(tracer, "What is it about?"))
+    right = cross_val_score(classifier, np.array(TEXTS), LABELS, cv=2)
     grid = {"probeclassifier__poolings": [("mean",), ("last",)]}
-    search = GridSearchCV(own, grid, cv=2).fit(np.array(TEXTS), LABELS)
-    assert len(passes) == 2 * len(TEXTS)  # a text, and its prompt
-    answers = cross_val_predict(own, np.array(TEXTS), LABELS, cv=2)
+    search = GridSearchCV(classifier, grid, cv=2).fit(np.array(TEXTS), LABELS)
+    assert len(passes) == 2 * len(TEXTS)  # each text and its prompt
+    answers = cross_val_predict(classifier, np.array(TEXTS), LABELS, cv=2)
     assert len(passes) == 2 * len(TEXTS)
     assert right.mean() == (answers == np.array(LABELS)).mean()
     assert search.best_estimator_[1].probe_.fit.pooling in ("mean", "last")
 
 
-def test_the_oldest_states_go(tracer, passes, monkeypatch):
+def test_the_oldest_states_are_dropped(tracer, passes, monkeypatch):
     one = 4 * (tracer.profile.depth + 1) * tracer.profile.width
     monkeypatch.setattr(scikit_learn, "_MOST_BYTES", 4 * one)
-    own = ProbeClassifier(tracer, poolings=("mean",)).fit(TEXTS, LABELS)
-    own.predict(TEXTS[-4:])
+    classifier = ProbeClassifier(tracer, poolings=("mean",)).fit(TEXTS, LABELS)
+    classifier.predict(TEXTS[-4:])
     assert len(passes) == len(TEXTS) and len(scikit_learn._STATES[tracer]) == 4
-    own.predict(TEXTS[:1])
+    classifier.predict(TEXTS[:1])
     assert len(passes) == len(TEXTS) + 1
     monkeypatch.setattr(scikit_learn, "_MOST_BYTES", 6 * one)
     own.predict(TEXTS[:1])
@@ -149,85 +151,86 @@ def test_a_clone_shares_the_model_and_a_name_is_opened_once(tracer, monkeypatch)
     monkeypatch.setattr(Tracer, "from_pretrained", opening)
     scikit_learn._opened.cache_clear()
     assert clone(ProbeClassifier(tracer)).model is tracer
-    own = ProbeClassifier("lastword/demo-organism")
-    cross_val_score(own, TEXTS, LABELS, cv=2)
+    classifier = ProbeClassifier("lastword/demo-organism")
+    cross_val_score(classifier, TEXTS, LABELS, cv=2)
     scikit_learn._opened.cache_clear()
     assert opened == ["lastword/demo-organism"]
 
 
-def test_a_fitted_one_of_a_name_is_pickled_without_its_model():
-    own = ProbeClassifier("lastword/demo-organism").fit(TEXTS, LABELS)
-    raw = pickle.dumps(own)
+def test_a_classifier_with_a_named_model_is_pickled_without_it():
+    classifier = ProbeClassifier("lastword/demo-organism").fit(TEXTS, LABELS)
+    raw = pickle.dumps(classifier)
     assert len(raw) < 2**20
-    assert_allclose(pickle.loads(raw).predict_proba(NEW), own.predict_proba(NEW))
+    assert_allclose(pickle.loads(raw).predict_proba(NEW), classifier.predict_proba(NEW))
     scikit_learn._opened.cache_clear()
 
 
-def test_what_cannot_be_fitted_is_one_line_and_nothing_is_read(tracer, passes):
-    own = ProbeClassifier(tracer)
+def test_invalid_data_is_refused_in_one_line_and_not_read(tracer, passes):
+    classifier = ProbeClassifier(tracer)
     with pytest.raises(InputError, match="needs a class with two labels"):
-        own.fit(TEXTS[:3], ["cat", "dog", "bird"])
+        classifier.fit(TEXTS[:3], ["cat", "dog", "bird"])
     wrong = [(TEXTS, LABELS[1:]), (TEXTS, ["one"] * len(TEXTS)), ("text", LABELS[:4])]
     for texts, labels in [*wrong, (np.array([TEXTS]).T, LABELS)]:
         with pytest.raises(InputError) as refusal:
-            own.fit(texts, labels)
+            classifier.fit(texts, labels)
         assert "\n" not in str(refusal.value)
     for poolings in ("mean", ("max",)):
         with pytest.raises(InputError, match="poolings are a list of mean and last, not"):
             ProbeClassifier(tracer, poolings=poolings).fit(TEXTS, LABELS)
     for method in ("predict", "predict_proba", "decision_function", "likeness"):
         with pytest.raises(NotFittedError):
-            getattr(own, method)(TEXTS)
+            getattr(classifier, method)(TEXTS)
     assert not passes
 
 
-def made_up(count: int) -> tuple[list[str], list[str]]:
-    """Texts of two kinds, told apart by one of their words."""
+def labelled_texts(count: int) -> tuple[list[str], list[str]]:
+    """Return texts of two classes, which differ in one word, and their labels."""
     words = {"animal": "fox cat dog bird horse", "money": "bill bank price cost rent"}
     rng, labels = np.random.default_rng(0), ["animal", "money"] * (count // 2)
     drawn = [rng.choice(words[label].split()) for label in labels]
     return [f"note {i} on the {word} today" for i, word in enumerate(drawn)], labels
 
 
-def test_what_is_promised_is_judged_by_texts_that_did_not_make_the_probe(tracer, tmp_path):
-    texts, labels = made_up(80)
-    own = ProbeClassifier(tracer, "What is it about?", promise="gain").fit(texts, labels)
-    mark, counts = own.certificate_.probe, own.certificate_.counts
-    assert mark.digest == own.probe_.digest and own.probe_.labels == 40 == counts.items
-    assert counts.fixed > counts.broken and own.certificate_.policy.method == own.probe_.name
-    (tmp_path / "certificate.toml").write_text(own.certificate_.to_toml(), encoding="utf-8")
-    own.probe_.write(tmp_path / "a.probe.safetensors")
+def test_a_certificate_is_tested_on_texts_that_did_not_train_the_probe(tracer, tmp_path):
+    texts, labels = labelled_texts(80)
+    classifier = ProbeClassifier(tracer, "What is it about?", promise="gain").fit(texts, labels)
+    certificate, probe = classifier.certificate_, classifier.probe_
+    counts = certificate.counts
+    assert certificate.probe.digest == probe.digest and probe.labels == 40 == counts.items
+    assert counts.fixed > counts.broken and certificate.policy.method == probe.name
+    (tmp_path / "certificate.toml").write_text(certificate.to_toml(), encoding="utf-8")
+    probe.write(tmp_path / "a.probe.safetensors")
     files = {"probes": [tmp_path / "a.probe.safetensors"]}
     ready = Decider.demo(certificate=tmp_path / "certificate.toml", **files)
-    asked = {"q": Choice("What is it about?", ["money", "animal"])}
-    answers = [each["q"] for each in ready.decide_many(NEW, asked)]
-    assert [answer.choice for answer in answers] == own.predict(NEW).tolist()
-    assert {answer.method for answer in answers} == {own.probe_.name}
+    questions = {"q": Choice("What is it about?", ["money", "animal"])}
+    answers = [each["q"] for each in ready.decide_many(NEW, questions)]
+    assert [answer.choice for answer in answers] == classifier.predict(NEW).tolist()
+    assert {answer.method for answer in answers} == {probe.name}
 
 
-def test_labels_that_say_nothing_are_not_certified(tracer):
-    texts, labels = made_up(80)
+def test_shuffled_labels_are_not_certified(tracer):
+    texts, labels = labelled_texts(80)
     shuffled = np.random.default_rng(1).permutation(labels)
-    own = ProbeClassifier(tracer, poolings=("mean",), promise="gain").fit(texts, shuffled)
-    assert own.certificate_ is None and len(own.predict(NEW)) == len(NEW)
+    classifier = ProbeClassifier(tracer, poolings=("mean",), promise="gain").fit(texts, shuffled)
+    assert classifier.certificate_ is None and len(classifier.predict(NEW)) == len(NEW)
     assert not hasattr(ProbeClassifier(tracer).fit(texts, labels), "certificate_")
 
 
 def test_copies_of_a_text_are_on_one_side_of_the_split(tracer):
-    texts, labels = made_up(20)
-    own = ProbeClassifier(tracer, promise="gain").fit(texts * 4, labels * 4)
-    assert own.probe_.labels == 40  # ten groups of four
-    assert own.certificate_ is None or own.certificate_.counts.groups == 10
+    texts, labels = labelled_texts(20)
+    classifier = ProbeClassifier(tracer, promise="gain").fit(texts * 4, labels * 4)
+    assert classifier.probe_.labels == 40  # ten groups of four
+    assert classifier.certificate_ is None or classifier.certificate_.counts.groups == 10
 
 
-def test_mapie_takes_it(tracer):
+def test_it_works_with_mapie(tracer):
     classification = pytest.importorskip("mapie.classification")
-    texts, labels = made_up(90)
-    own = ProbeClassifier(tracer).fit(texts[:30], labels[:30])
-    sets = classification.SplitConformalClassifier(own, confidence_level=0.9, prefit=True)
+    texts, labels = labelled_texts(90)
+    classifier = ProbeClassifier(tracer).fit(texts[:30], labels[:30])
+    sets = classification.SplitConformalClassifier(classifier, confidence_level=0.9, prefit=True)
     sets.conformalize(np.array(texts[30:60]), np.array(labels[30:60]))
     answers, within = sets.predict_set(np.array(texts[60:]))
-    assert answers.tolist() == own.predict(texts[60:]).tolist()
-    places = own.classes_.tolist()
+    assert answers.tolist() == classifier.predict(texts[60:]).tolist()
+    places = classifier.classes_.tolist()
     covered = [within[i, places.index(label), 0] for i, label in enumerate(labels[60:])]
     assert np.mean(covered) >= 0.7
