@@ -211,6 +211,7 @@ def render(records: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> st
     tables = [
         labels_table(promised),
         encoders_table(),
+        rivals_table(),
         verdicts_table(shown),
     ]
     return _template("evidence.md.jinja").render(
@@ -466,39 +467,62 @@ def _words(drawn: dict[str, Any] | None) -> str:
 
 
 def encoders_table() -> Table:
-    """Return accuracy with 100 labels beside sentence encoders and SetFit, from encoders.py."""
-    path = PROBES / "encoders-smollm2-135m.json"
-    encoders = json.loads(path.read_text(encoding="utf-8"))
-    setfit = json.loads((PROBES / "setfit.json").read_text(encoding="utf-8"))
+    """Return accuracy with 100 labels beside sentence encoders, from encoders.py."""
     names = {
         "words": "Bag of words",
         "probe": "Probe",
         "minilm": "MiniLM",
         "mpnet": "mpnet",
         "probe and mpnet, side": "Probe and mpnet",
-        "chosen": "Chosen",
+        "cheapest": "Chosen",
     }
+    rows = tuple(
+        (TITLES[f"jsonl:{task}"], *(_right(draws, name) for name in names))
+        for task, draws in _draws("encoders-smollm2-135m").items()
+    )
+    columns = Column("Task"), *(Column(name, digits=1) for name in names.values())
+    return Table("encoders", "Beside sentence encoders", columns, rows)
+
+
+def rivals_table() -> Table:
+    """Return accuracy and cost of SetFit and brier on draws of encoders.py, from rivals.py."""
+    rivals, ours = ("SetFit", "brier"), _draws("encoders-smollm2-135m")
     rows = []
-    for task, draws in encoders.items():
-        shared = min(len(draws), len(setfit.get(task, [])))
-        same = mean(100 * np.array([draw["chosen"] for draw in draws[:shared]])) if shared else "–"
-        by_setfit = [draw["right"] for draw in setfit.get(task, [])[:shared]]
-        rows.append(
-            (
-                TITLES[f"jsonl:{task}"],
-                *(mean(100 * np.array([draw[name] for draw in draws])) for name in names),
-                mean(100 * np.array(by_setfit)) if shared else "–",
-                same,
-                shared,
-            )
-        )
+    for task, draws in ours.items():
+        row: list[Value] = [TITLES[f"jsonl:{task}"]]
+        for rival in rivals:
+            theirs = _draws(rival.lower()).get(task, [])[: len(draws)]
+            same = draws[: len(theirs)]
+            row += [len(theirs), _right(theirs, "right"), _right(same, "cheapest")]
+            row += [float(np.mean([one["cpu_s"] for one in theirs])) if theirs else "–"]
+        rows.append(tuple(row))
     columns = (
         Column("Task"),
-        *(Column(name, digits=1) for name in names.values()),
-        *(Column("SetFit", digits=1), Column("Chosen, same draws", digits=1)),
-        Column("Draws of SetFit"),
+        *(
+            column
+            for rival in rivals
+            for column in (
+                Column(f"Draws of {rival}"),
+                Column(rival, digits=1),
+                Column("Chosen", digits=1),
+                Column("CPU s", digits=0),
+            )
+        ),
     )
-    return Table("encoders", "Beside sentence encoders", columns, tuple(rows))
+    return Table("rivals", "Beside SetFit and brier", columns, tuple(rows))
+
+
+def _draws(file: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the draws of a result of experiments/results/probes, by task."""
+    draws: dict[str, list[dict[str, Any]]] = json.loads(
+        (PROBES / f"{file}.json").read_text(encoding="utf-8")
+    )
+    return draws
+
+
+def _right(draws: Sequence[dict[str, Any]], name: str) -> float | str:
+    """Return a mean accuracy in percent."""
+    return mean(100 * np.array([draw[name] for draw in draws])) if draws else "–"
 
 
 def verdicts_table(shown: Sequence[Shown]) -> Table:
