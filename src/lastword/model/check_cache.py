@@ -71,6 +71,5 @@ def _place(backbone: Backbone, options: LoadOptions, digest: str) -> Path | None
         "device": [str(model.device), cuda, torch.backends.cpu.get_cpu_capability()],
         # TF32, which the user may allow; torch has this name from 2.9 on.
         "precision": getattr(torch.backends.cuda.matmul, "fp32_precision", None),
-        "attention": backbone.attention,
     }
     return cache_folder() / "checks" / f"{text_digest(to_json(facts))}.json"

@@ -136,7 +136,7 @@ class Encoder:
 
     def _batch(self, passages: Sequence[Passage], depths: Sequence[int]) -> Tensor:
         lengths = torch.tensor([len(passage.tokens) for passage in passages])
-        rows = [torch.tensor(passage.tokens) for passage in passages]
+        rows = [torch.tensor(passage.tokens, dtype=torch.long) for passage in passages]
         ids = pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_token_id or 0)
         place = torch.arange(ids.shape[1])
         present = (place < lengths[:, None]).to(self._device)
