@@ -166,8 +166,8 @@ def at_work(
         (tmp_path / path.name).symlink_to(path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
-    path = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
-    for name, value in (SMALL | path | {"HF_DATASETS_CACHE": str(tmp_path / "datasets")}).items():
+    search = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    for name, value in (SMALL | search | {"HF_DATASETS_CACHE": str(tmp_path / "datasets")}).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(Tracer, "from_pretrained", once)
     # Services start, but do not listen.

@@ -376,7 +376,6 @@ def test_a_phone_shows_one_pane_at_a_time_and_dark_colours(view):
 
 
 def test_bars_and_lines_are_proportional_to_their_values(index, chromium):
-
     data = unpack(re.search(r'id="data-figures">([^<]+)', index.read_text(encoding="utf-8"))[1])
     with chromium.opened(index) as watched:
         boxes = watched.page.eval_on_selector_all(
@@ -392,6 +391,6 @@ def test_bars_and_lines_are_proportional_to_their_values(index, chromium):
     values = np.abs([v for bar in bars for v in bar["values"]])
     lines = [[m["y"] for m in p["marks"] if m["kind"] == "line"] for p in panels[1:]]
     assert np.divide(boxes, max(boxes)) == pytest.approx(values / values.max(), abs=1e-6)
-    for place, values in enumerate(lines):
-        drawn, y = np.ravel(curves[2 * place : 2 * place + 2]), np.ravel(values)
+    for place, panel in enumerate(lines):
+        drawn, y = np.ravel(curves[2 * place : 2 * place + 2]), np.ravel(panel)
         assert np.corrcoef(drawn, y)[0, 1] == pytest.approx(-1, abs=1e-4)

@@ -510,9 +510,9 @@ def test_a_tokenizer_method_that_renders_differently_each_time_is_refused():
     class Changing(PreTrainedTokenizerFast):
         calls = 0
 
-        def apply_chat_template(self, messages, **_):
+        def apply_chat_template(self, *arguments, **_):
             self.calls += 1
-            return f"{messages[0]['content']} {self.calls}"
+            return f"{arguments[0][0]['content']} {self.calls}"
 
     tokenizer = Changing(tokenizer_object=make().backend_tokenizer, chat_template="its method")
     with pytest.raises(InputError, match="template is random"):
