@@ -137,7 +137,7 @@ def test_the_oldest_states_are_dropped(tracer, passes, monkeypatch):
     classifier.predict(TEXTS[:1])
     assert len(passes) == len(TEXTS) + 1
     monkeypatch.setattr(scikit_learn, "_MOST_BYTES", 6 * one)
-    own.predict(TEXTS[:1])
+    classifier.predict(TEXTS[:1])
     assert len(scikit_learn._STATES[tracer]) == 4
 
 
