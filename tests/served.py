@@ -35,7 +35,7 @@ def free_port() -> int:
 
 
 def wait_until(
-    condition: Callable[[], object], seconds: float = PATIENCE_SECONDS, pause: float = 0.005
+    condition: Callable[..., object], seconds: float = PATIENCE_SECONDS, pause: float = 0.005
 ) -> None:
     latest = time.monotonic() + seconds
     while not condition():
@@ -122,7 +122,7 @@ class Running:
     def metric(self, name: str, **labels: str) -> float:
         return self.service.metrics.registry.get_sample_value(name, labels) or 0.0
 
-    def wait_for(self, condition: Callable[[], object]) -> None:
+    def wait_for(self, condition: Callable[..., object]) -> None:
         wait_until(condition)
 
 
