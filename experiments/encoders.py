@@ -38,8 +38,8 @@ Data = dict[str, np.ndarray]
 
 def read(path: Path, keep: Path, source: str, model: str) -> np.ndarray:
     """Return the states of a set's texts [texts, depths, 1, width], by mean or own pooling."""
-    kept = keep / f"encoders-{source}-{path.stem}.npy"
-    if not kept.exists():
+    stored = keep / f"encoders-{source}-{path.stem}.npy"
+    if not stored.exists():
         rows = rows_of(path)[:TEXTS]
         texts = [row["input"] for row in rows]
         if source in READERS:
@@ -47,12 +47,14 @@ def read(path: Path, keep: Path, source: str, model: str) -> np.ndarray:
             depths = range(encoder.profile.depth + 1)
             states = encoder.pooled(encoder.encode(texts), depths)[:, :, None]
         else:
-            made = prepare({"q": question(rows[0])})
+            prepared = prepare({"q": question(rows[0])})
             tracer = Tracer.from_pretrained(model)
-            states = read_states(tracer, texts, made.questions["q"], made.template, ("mean",))
-        np.save(kept, states)
+            states = read_states(
+                tracer, texts, prepared.questions["q"], prepared.template, ("mean",)
+            )
+        np.save(stored, states)
         print(f"{path.stem} by {source}", flush=True)
-    return np.load(kept)
+    return np.load(stored)
 
 
 def draw(texts: np.ndarray, y: np.ndarray, states: Data, seed: int) -> dict[str, float]:
@@ -65,7 +67,7 @@ def draw(texts: np.ndarray, y: np.ndarray, states: Data, seed: int) -> dict[str,
     for name, x in states.items():
         fits[name] = fit_state(x[fit], labels, poolings=("mean" if name == "probe" else OWN,))
         rows[name] = x[:, fits[name].probe.depth, 0].astype(float)
-    for name in [own for own in states if own != "probe"]:
+    for name in [source for source in states if source != "probe"]:
         pair = rows["probe"], rows[name]
         for way in ("side", "sum"):
             both = fit_beside(
@@ -76,8 +78,8 @@ def draw(texts: np.ndarray, y: np.ndarray, states: Data, seed: int) -> dict[str,
 
     def right(name: str) -> float:
         probe = fits[name].probe
-        told = np.array(probe.classes)[probe.scores(rows[name][test]).argmax(axis=1)]
-        return float((told == y[test]).mean())
+        answers = np.array(probe.classes)[probe.scores(rows[name][test]).argmax(axis=1)]
+        return float((answers == y[test]).mean())
 
     words = bag_of_words(texts[fit].tolist(), labels).predict(texts[test].tolist())
     picked: dict[str, float] = {}
@@ -111,11 +113,11 @@ def cheapest_as_good(
 
 def table(model: str, results: dict[str, list[dict[str, float]]]) -> str:
     """Return the Markdown table of all sets."""
-    names = [*dict.fromkeys(name for draws in results.values() for own in draws for name in own)]
+    names = [*dict.fromkeys(name for draws in results.values() for draw in draws for name in draw)]
     lines = [f"| set | draws | {' | '.join(names)} |", f"|---|--:|{'--:|' * len(names)}"]
     for each, draws in results.items():
         means = [
-            f"{100 * np.mean([own[n] for own in draws]):.1f}" if n in draws[0] else "–"
+            f"{100 * np.mean([draw[n] for draw in draws]):.1f}" if n in draws[0] else "–"
             for n in names
         ]
         lines.append(f"| {each} | {len(draws)} | {' | '.join(means)} |")
@@ -124,13 +126,13 @@ def table(model: str, results: dict[str, list[dict[str, float]]]) -> str:
     )
 
 
-def measure(asked: Any, each: str, sources: Sequence[str]) -> list[dict[str, float]]:
+def measure(options: Any, each: str, sources: Sequence[str]) -> list[dict[str, float]]:
     """Return the draws of one set with some sources of states."""
-    path = asked.data / f"{each}.jsonl"
+    path = options.data / f"{each}.jsonl"
     rows = rows_of(path)[:TEXTS]
     texts, y = (np.array([row[name] for row in rows]) for name in ("input", "truth"))
-    states = {source: read(path, asked.keep, source, asked.model) for source in sources}
-    return [draw(texts, y, states, seed) for seed in range(asked.draws)]
+    states = {source: read(path, options.keep, source, options.model) for source in sources}
+    return [draw(texts, y, states, seed) for seed in range(options.draws)]
 
 
 def main() -> None:
@@ -141,18 +143,18 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, required=True, help="folder of the states")
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--draws", type=int, default=10)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     RESULTS.mkdir(parents=True, exist_ok=True)
-    out = RESULTS / f"encoders-{Path(asked.model).name}.json"
+    out = RESULTS / f"encoders-{Path(options.model).name}.json"
     results = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     for sources in (("probe", "minilm"), ("probe", *READERS)):
-        for each in asked.sets:
+        for each in options.sets:
             have = results.get(each, [])
-            if len(have) >= asked.draws and all(name in have[0] for name in sources):
+            if len(have) >= options.draws and all(name in have[0] for name in sources):
                 continue
-            results[each] = measure(asked, each, sources)
+            results[each] = measure(options, each, sources)
             out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-            out.with_suffix(".md").write_text(table(asked.model, results), encoding="utf-8")
+            out.with_suffix(".md").write_text(table(options.model, results), encoding="utf-8")
             print(f"{each}: {', '.join(sources)}", flush=True)
 
 

@@ -108,8 +108,8 @@ class Work:
         preamble, items = ids(self.preamble), []
         for _ in range(self.items):
             prompt, common = preamble + ids(self.prompt), ids(self.common)
-            own = self.candidate - self.common
-            branches = tuple(Branch(prompt + common + ids(own), len(prompt)) for _ in names)
+            rest = self.candidate - self.common
+            branches = tuple(Branch(prompt + common + ids(rest), len(prompt)) for _ in names)
             items.append(EncodedItem(Item("p", names), Encoded(branches)))
         return items
 
@@ -181,14 +181,14 @@ def peak(budget: int) -> float:
     return peak_bytes(lambda: ours(Decider(tracer), encoded, "all"), torch.device("cpu")) / 2**20
 
 
-def panel(title: str, found: dict[str, Any]) -> Panel:
+def panel(title: str, law: dict[str, Any]) -> Panel:
     """One law as curves."""
     roles = {"base only": "base", "staged": "corrected", "everything read": "other"}
-    x = tuple(map(float, found["x"]))
-    top = max(max(seconds) for seconds in found["seconds"].values())
+    x = tuple(map(float, law["x"]))
+    top = max(max(seconds) for seconds in law["seconds"].values())
     marks = tuple(
         Line(x, tuple(seconds), roles[name], name, markers=True)
-        for name, seconds in found["seconds"].items()
+        for name, seconds in law["seconds"].items()
     )
     return Panel("", marks, title, "seconds", y_range=(0, 1.1 * top))
 
@@ -197,9 +197,9 @@ def figure(results: dict[str, Any]) -> Figure:
     """All laws."""
     panels = [panel(title, results[name]) for name, (title, _) in LAWS.items()]
     panels.append(panel("distinct tokens, as candidates share more", results["distinct"]))
-    found = results["memory"]
-    line = Line(tuple(map(float, found["x"])), tuple(found["mebibytes"]), "chosen", markers=True)
-    top = 1.1 * max(found["mebibytes"])
+    memory = results["memory"]
+    line = Line(tuple(map(float, memory["x"])), tuple(memory["mebibytes"]), "chosen", markers=True)
+    top = 1.1 * max(memory["mebibytes"])
     panels.append(Panel("", (line,), "--batch-tokens", "peak MiB", y_range=(0, top)))
     return Figure("laws", "Cost laws", "", tuple(panels), columns=4)
 
@@ -226,7 +226,7 @@ class Request:
     sentences: int = 18
 
 
-def made_up(draw: random.Random, questions: int, options: int) -> dict[str, Choice]:
+def random_questions(draw: random.Random, questions: int, options: int) -> dict[str, Choice]:
     """Questions of six words, with so many options of three."""
     return {
         f"q{i}": Choice(
@@ -250,7 +250,7 @@ def request_seconds(tracer: Decider, request: Request, rounds: int, law: str) ->
     With the tokens that go through the trunk for a new input. An input begins by the law's name:
     two laws have a request in common.
     """
-    ready = tracer.prepare(made_up(random.Random(0), request.questions, request.options))
+    ready = tracer.prepare(random_questions(random.Random(0), request.questions, request.options))
 
     def text(place: int) -> str:
         return f"{law} {request} {place}. {SENTENCE * request.sentences}"
@@ -309,7 +309,7 @@ LONG = 300  # tokens of a text that is asked about again
 TOGETHER, MOST = 20, 255  # probes on one text, options of one; goals 1.2 and 1.05
 
 
-def made_probe(tracer: Tracer, question: Choice, seed: int) -> Probe:
+def random_probe(tracer: Tracer, question: Choice, seed: int) -> Probe:
     """Return a probe of random weights that reads the mean."""
     draw = np.random.default_rng(seed)
     width, names = tracer.profile.width, sorted(option.text for option in question.options)
@@ -341,52 +341,55 @@ def probes(model: str) -> dict[str, Any]:
         return " ".join(words)
 
     def with_probes(questions: dict[str, Choice]) -> Decider:
-        own = [made_probe(tracer, q, seed) for seed, q in enumerate(questions.values())]
-        return Decider(tracer, probes=own)
+        probes = [random_probe(tracer, q, seed) for seed, q in enumerate(questions.values())]
+        return Decider(tracer, probes=probes)
 
     def times(
         first: tuple[Decider, Any], other: tuple[Decider, Any], tokens: int
     ) -> dict[str, float]:
-        sides = [(own, own.prepare(questions)) for own, questions in (first, other)]
-        for own, ready in sides:
-            own.decide(text(tokens), ready)
+        sides = [(decider, decider.prepare(questions)) for decider, questions in (first, other)]
+        for decider, ready in sides:
+            decider.decide(text(tokens), ready)
         rounds = [[cpu_seconds(o.decide, text(tokens), r) for o, r in sides] for _ in range(ROUNDS)]
         a, b = map(float, np.min(rounds, axis=0))
         return {"ratio": a / b}
 
-    def again(own: Decider, *questions: dict[str, Choice]) -> dict[str, float]:
+    def again(decider: Decider, *questions: dict[str, Choice]) -> dict[str, float]:
         """What the last question on a text takes of what the first took."""
-        ready = [own.prepare(each) for each in questions]
+        ready = [decider.prepare(each) for each in questions]
         texts = [text(LONG) for _ in range(ROUNDS + 1)]
-        rounds = [[cpu_seconds(own.decide, each, r) for r in ready] for each in texts][1:]
+        rounds = [[cpu_seconds(decider.decide, each, r) for r in ready] for each in texts][1:]
         first, last = map(float, np.min(rounds, axis=0))
         return {"ratio": last / first}
 
     def share(questions: dict[str, Choice], tokens: int) -> float:
-        (question,), own, ready = questions.values(), text(tokens), prepare(questions)
-        item = item_of(own, question, ready.template, blind=True, content_free=True)
+        (question,), short, ready = questions.values(), text(tokens), prepare(questions)
+        item = item_of(short, question, ready.template, blind=True, content_free=True)
         encoded: Any = tracer.encode([item])[0]
-        passage: Any = read_passages(tracer, [(own, None)], question, ready.template, "mean")[0]
+        passage: Any = read_passages(tracer, [(short, None)], question, ready.template, "mean")[0]
         whole = len(build([b for p in encoded.prompts for b in p.branches])) * tracer.profile.depth
         return len(passage.tokens) * PROBED / whole
 
-    found: dict[str, Any] = {"model": model, "depth": PROBED}
+    results: dict[str, Any] = {"model": model, "depth": PROBED}
     for tokens, options, goal in SHAPES:
-        asked = made_up(random.Random(0), 1, options)
-        taken = times((with_probes(asked), asked), (Decider(tracer), asked), tokens)
+        questions = random_questions(random.Random(0), 1, options)
+        ratio = times((with_probes(questions), questions), (Decider(tracer), questions), tokens)
         name = f"{tokens} tokens, {options} options: probe over own answer"
-        found[name] = {**taken, "share": share(asked, tokens), "goal": goal}
-    many, one = made_up(random.Random(0), TOGETHER, 6), made_up(random.Random(0), 1, 6)
-    wide, two = (made_up(random.Random(0), 1, options) for options in (MOST, 2))
+        results[name] = {**ratio, "share": share(questions, tokens), "goal": goal}
+    many, one = (
+        random_questions(random.Random(0), TOGETHER, 6),
+        random_questions(random.Random(0), 1, 6),
+    )
+    wide, two = (random_questions(random.Random(0), 1, options) for options in (MOST, 2))
     for tokens in (12, 100):
-        taken = times((with_probes(many), many), (with_probes(one), one), tokens)
-        found[f"{tokens} tokens: {TOGETHER} probes over one"] = {**taken, "goal": 1.2}
-        taken = times((with_probes(wide), wide), (with_probes(two), two), tokens)
-        found[f"{tokens} tokens: {MOST} options over two"] = {**taken, "goal": 1.05}
-    one, other = ({name: each} for name, each in made_up(random.Random(0), 2, 6).items())
-    found[f"{LONG} tokens: a second question over the first"] = again(Decider(tracer), one, other)
-    found[f"{LONG} tokens: a probe's text again over new"] = again(with_probes(one), one, one)
-    return found
+        ratio = times((with_probes(many), many), (with_probes(one), one), tokens)
+        results[f"{tokens} tokens: {TOGETHER} probes over one"] = {**ratio, "goal": 1.2}
+        ratio = times((with_probes(wide), wide), (with_probes(two), two), tokens)
+        results[f"{tokens} tokens: {MOST} options over two"] = {**ratio, "goal": 1.05}
+    one, other = ({name: each} for name, each in random_questions(random.Random(0), 2, 6).items())
+    results[f"{LONG} tokens: a second question over the first"] = again(Decider(tracer), one, other)
+    results[f"{LONG} tokens: a probe's text again over new"] = again(with_probes(one), one, one)
+    return results
 
 
 USERS = 32  # texts of a padded batch
@@ -430,7 +433,7 @@ def floor(blocks: torch.nn.ModuleList, tokens: int) -> float:
 
 def user(model: str, data: Path, most: int, rounds: int, out: Path) -> dict[str, Any]:
     """Return CPU seconds of a probe's states over a user's, and over the floor; set by set."""
-    found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    results: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     tracer = Tracer.from_pretrained(model, prefix_cache=0)
     trunk = tracer.backbone.parts.trunk
     tokenizer: Any = tracer.tokenizer
@@ -440,40 +443,45 @@ def user(model: str, data: Path, most: int, rounds: int, out: Path) -> dict[str,
     for name in ("trec", "agnews"):
         lines = (data / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
         texts[name] = [json.loads(line)["input"] for line in lines]
-    question = next(iter(made_up(random.Random(0), 1, 6).values()))
+    question = next(iter(random_questions(random.Random(0), 1, 6).values()))
     template = prepare({"q": question}).template
-    found |= {"model": model, "depth": PROBED, "rounds": rounds, "threads": torch.get_num_threads()}
+    results |= {
+        "model": model,
+        "depth": PROBED,
+        "rounds": rounds,
+        "threads": torch.get_num_threads(),
+    }
     for name, every in texts.items():
-        if name in found:
+        if name in results:
             continue
-        own = every[:most]
+        chosen = every[:most]
 
-        def ours(own: Sequence[str] = own) -> None:
-            named = [(text, None) for text in own]
+        def ours(chosen: Sequence[str] = chosen) -> None:
+            named = [(text, None) for text in chosen]
             passages: Any = read_passages(tracer, named, question, template, "mean")
             tracer.pooled(passages, [PROBED])
 
-        def theirs(own: Sequence[str] = own) -> None:
-            padded(trunk, tokenizer, own, PROBED)
+        def theirs(chosen: Sequence[str] = chosen) -> None:
+            padded(trunk, tokenizer, chosen, PROBED)
 
-        taken = [[cpu_seconds(ours), cpu_seconds(theirs)] for _ in range(rounds)]
-        a, b = map(float, np.min(taken, axis=0))
-        ids = tokenizer(own)["input_ids"]
+        seconds = [[cpu_seconds(ours), cpu_seconds(theirs)] for _ in range(rounds)]
+        a, b = map(float, np.min(seconds, axis=0))
+        ids = tokenizer(chosen)["input_ids"]
         same = tracer.pooled([Passage(tuple(i), 0) for i in ids[:USERS]], [PROBED])[:, 0]
-        other = padded(trunk, tokenizer, own[:USERS], PROBED)
+        other = padded(trunk, tokenizer, chosen[:USERS], PROBED)
         apart = np.abs(same - other).max() / np.abs(other).max()
         distinct = len(build([Branch((*i, i[0]), 1) for i in ids]))
         least = floor(tracer.backbone.parts.blocks[:PROBED], distinct)
-        told: dict[str, float] = {
-            "texts": len(own),
+        row: dict[str, float] = {
+            "texts": len(chosen),
             "tokens": sum(map(len, ids)),
             "distinct tokens": distinct,
         }
-        told |= {"apart": float(apart), "seconds": a}
-        found[name] = told | {"over user": a / b, "over floor": a / least}
-        print(name, found[name], flush=True)
-        out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return found
+        row |= {"apart": float(apart), "seconds": a}
+        results[name] = row | {"over user": a / b, "over floor": a / least}
+        print(name, results[name], flush=True)
+        out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    return results
 
 
 def batches(model: str, data: Path, most: int, rounds: int) -> dict[int, float]:
@@ -502,9 +510,11 @@ def planning(count: int) -> dict[str, float]:
     prompts = (ids(48) for _ in range(count // 4))
     items = [[[Branch(prompt + ids(13), 48) for _ in range(4)]] for prompt in prompts]
     seconds: list[float] = []
-    taken = peak_bytes(lambda: seconds.append(cpu_seconds(plan, items, 5418)), torch.device("cpu"))
+    allocated = peak_bytes(
+        lambda: seconds.append(cpu_seconds(plan, items, 5418)), torch.device("cpu")
+    )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return {"seconds": seconds[0], "KB a branch": taken / count / 1000, "peak GiB": peak}
+    return {"seconds": seconds[0], "KB a branch": allocated / count / 1000, "peak GiB": peak}
 
 
 def main() -> None:
@@ -576,8 +586,8 @@ def laws(rounds: int) -> dict[str, Any]:
 
 def sum_of_distinct(work: Work) -> int:
     """Distinct tokens fed of one shape of work."""
-    own = work.candidates * (work.candidate - work.common - 1) + work.common
-    return work.preamble + work.items * (work.prompt + own)
+    candidates = work.candidates * (work.candidate - work.common - 1) + work.common
+    return work.preamble + work.items * (work.prompt + candidates)
 
 
 if __name__ == "__main__":

@@ -83,8 +83,8 @@ class Population:
         scores = of_options(self.scores(fit.probe), fit.probe.classes, options)
         if not held:
             return scores.argmax(axis=1)
-        own = of_options(fit.scores, fit.probe.classes, options)
-        threshold = choose_threshold(own, self.base[fitted], self.truths[fitted])
+        leave_one_out = of_options(fit.scores, fit.probe.classes, options)
+        threshold = choose_threshold(leave_one_out, self.base[fitted], self.truths[fitted])
         stands = answers_by_itself(scores, self.base, threshold)
         return np.where(stands, scores.argmax(axis=1), self.base)
 
@@ -103,51 +103,52 @@ class Population:
         return float(right[rest].mean()) if rest.any() else 0.0
 
 
-def by_split(own: Population, labels: int, rng: np.random.Generator, *, held: bool) -> Any:
+def by_split(population: Population, labels: int, rng: np.random.Generator, *, held: bool) -> Any:
     """Certify a probe of half of the labels on the other half."""
-    names = rng.permutation(np.unique(own.groups))
-    names = names[: labels * len(names) // len(own.groups)]
-    fit, test = (np.flatnonzero(np.isin(own.groups, names[i::2])) for i in (0, 1))
-    answers = own.policy(fit, held=held)
-    model, right = (a[test] == own.truths[test] for a in (own.base, answers))
+    names = rng.permutation(np.unique(population.groups))
+    names = names[: labels * len(names) // len(population.groups)]
+    fit, test = (np.flatnonzero(np.isin(population.groups, names[i::2])) for i in (0, 1))
+    answers = population.policy(fit, held=held)
+    model, right = (a[test] == population.truths[test] for a in (population.base, answers))
     test_of = "unconditional" if held else None
     terms = Terms(delta=DELTA, methods=("probe",), promise="gain", test=test_of)
-    claim = Claim(Policy(("probe",), 0.0, "probe"), 1.0, model, right, own.groups[test])
+    claim = Claim(Policy(("probe",), 0.0, "probe"), 1.0, model, right, population.groups[test])
     finding = judge([claim], terms)
     bound = finding.worth["net_at_least"] if finding.chosen else 0.0
-    return finding.chosen is not None, bound, own.gain(answers, fit)
+    return finding.chosen is not None, bound, population.gain(answers, fit)
 
 
-def by_rounds(own: Population, labels: int, rng: np.random.Generator) -> Iterator[Any]:
+def by_rounds(population: Population, labels: int, rng: np.random.Generator) -> Iterator[Any]:
     """Certify a policy of three fifths of the labels where it differs, at delta/2 and delta."""
-    order = deal(own.groups, int(rng.integers(2**31)))
+    order = deal(population.groups, int(rng.integers(2**31)))
     first = 3 * labels // 5
-    answers = own.policy(order[:first], held=True)
+    answers = population.policy(order[:first], held=True)
     pool = order[first:]
-    differ = pool[answers[pool] != own.base[pool]]
+    differ = pool[answers[pool] != population.base[pool]]
     rows = differ[: labels - first]
     if not len(rows):
         yield from [(False, 0.0, 0.0)] * 2
         return
-    right, model = (a[rows] == own.truths[rows] for a in (answers, own.base))
+    right, model = (a[rows] == population.truths[rows] for a in (answers, population.base))
     counts = int((right & ~model).sum()), int((model & ~right).sum())
     drawn = DrawnRows(len(pool), len(differ), len(rows), *counts)
-    gain = own.gain(answers, order[:first])
+    gain = population.gain(answers, order[:first])
     for delta in (DELTA, 2 * DELTA):
         proven = drawn.proves("gain", 1.0, delta)
         yield proven, drawn.gain_bound(drawn.level(delta)) if proven else 0.0, gain
 
 
-def drawn(own: Population, labels: int, seed: int) -> Draw:
+def drawn(population: Population, labels: int, seed: int) -> Draw:
     """Return of each procedure: is it on, the true gain then, is that worse than promised."""
     split, policy = (
-        by_split(own, labels, np.random.default_rng(seed), held=held) for held in (False, True)
+        by_split(population, labels, np.random.default_rng(seed), held=held)
+        for held in (False, True)
     )
-    rounds = by_rounds(own, labels, np.random.default_rng(seed))
-    told = zip(PROCEDURES, (split, policy, *rounds), strict=True)
+    rounds = by_rounds(population, labels, np.random.default_rng(seed))
+    results = zip(PROCEDURES, (split, policy, *rounds), strict=True)
     return {
         name: (on, gain * on, on and (gain <= 0 or gain < bound))
-        for name, (on, bound, gain) in told
+        for name, (on, bound, gain) in results
     }
 
 
@@ -155,7 +156,7 @@ def summed(draws: list[Draw]) -> dict[str, Any]:
     """Return how often a procedure is on, what it gains, and how often it is wrong."""
     cell = {}
     for name in PROCEDURES:
-        on, gain, worse = np.array([own[name] for own in draws], dtype=float).T
+        on, gain, worse = np.array([draw[name] for draw in draws], dtype=float).T
         ends = clopper_pearson(int(worse.sum()), len(draws), 0.025)
         shares = {"on": on, "gain": gain, "wrong": worse}
         cell[name] = {n: float(v.mean()) for n, v in shares.items()} | {"95%": ends}
@@ -167,13 +168,13 @@ def synthetic(*, words: bool, shares: tuple[float, ...], size: int, tells: bool)
     rng = np.random.default_rng(0)
     groups = np.arange(TEXTS) // size
     truths = rng.choice(len(shares), TEXTS // size + 1, p=shares)[groups]
-    seen = truths if tells else rng.permutation(truths)
+    visible = truths if tells else rng.permutation(truths)
     if words:
         p = 1 / np.arange(1, 301) * rng.lognormal(0, 1.0, (len(shares), 300))
         p /= p.sum(axis=1, keepdims=True)
-        x = np.stack([rng.multinomial(8, p[c]) for c in seen]).astype(float)
+        x = np.stack([rng.multinomial(8, p[c]) for c in visible]).astype(float)
     else:
-        x = rng.normal(0, 0.45, (len(shares), 24))[seen] + rng.normal(size=(TEXTS, 24))
+        x = rng.normal(0, 0.45, (len(shares), 24))[visible] + rng.normal(size=(TEXTS, 24))
         x += rng.normal(size=(TEXTS // size + 1, 24))[groups] * (size > 1)
     return x[:, None, None], truths, groups
 
@@ -200,25 +201,27 @@ def nulls(labels: int) -> Iterator[tuple[str, Population]]:
         ]
         pilot = np.mean([(whole.policy(s, held=False) == truths).mean() for s in some])
         gains = (0, 1, 3) if tells else (0, 1)
-        for leans, gain, told in product((False, True), gains, (True, False)[: 1 + (size > 1)]):
+        for leans, gain, declare in product((False, True), gains, (True, False)[: 1 + (size > 1)]):
             parts = ["words" if words else "Gaussian", "rare" if shares == RARE else "even"]
-            parts += ["fives" if told else "fives, not declared"] if size > 1 else []
+            parts += ["fives" if declare else "fives, not declared"] if size > 1 else []
             parts += [] if tells else ["permuted"]
             parts += ["leans" if leans else "at random", f"{gain:+d}"]
             base = answering(pilot - gain / 100, leans=leans, truths=truths)
-            declared = groups if told else np.arange(TEXTS)
+            declared = groups if declare else np.arange(TEXTS)
             yield ", ".join(parts), Population(x, truths, base, declared, groups)
 
 
-def model_answers(tracer: Tracer, path: Path, kept: Path) -> dict[str, np.ndarray]:
+def model_answers(tracer: Tracer, path: Path, stored: Path) -> dict[str, np.ndarray]:
     """Return the options of a set, and the place of the model's answer to each text."""
-    if not kept.exists():
+    if not stored.exists():
         rows = rows_of(path)
-        made = prepare({"q": question(rows[0])})
-        items = [item_of(row["input"], made.questions["q"], made.template) for row in rows]
-        own = [*tracer.correct_many(items, read="base", blind="none")]
-        np.savez(kept, options=list(own[0].candidates), base=[d.base_index for d in own])
-    return dict(np.load(kept))
+        prepared = prepare({"q": question(rows[0])})
+        items = [item_of(row["input"], prepared.questions["q"], prepared.template) for row in rows]
+        decisions = [*tracer.correct_many(items, read="base", blind="none")]
+        np.savez(
+            stored, options=list(decisions[0].candidates), base=[d.base_index for d in decisions]
+        )
+    return dict(np.load(stored))
 
 
 def real(model: str, data: Path, keep: Path) -> Iterator[tuple[str, Population]]:
@@ -227,10 +230,10 @@ def real(model: str, data: Path, keep: Path) -> Iterator[tuple[str, Population]]
     for each in (*SETS, *MANY_OPTIONS):
         path = data / f"{each}.jsonl"
         states = read(tracer, path, keep, name)
-        own = model_answers(tracer, path, keep / f"{name}-{each}-base.npz")
-        options = own["options"].tolist()
+        answers = model_answers(tracer, path, keep / f"{name}-{each}-base.npz")
+        options = answers["options"].tolist()
         truths = np.array([options.index(truth) for truth in states["y"].tolist()])
-        x, base, alone = states["x"][:, ::5, :1], own["base"], np.arange(len(truths))
+        x, base, alone = states["x"][:, ::5, :1], answers["base"], np.arange(len(truths))
         yield f"{name}, {each}", Population(x, truths, base, alone, alone)
         mixed = np.random.default_rng(0).permutation(truths)
         yield f"{name}, {each}, permuted", Population(x, mixed, base, alone, alone)
@@ -253,16 +256,18 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, required=True, help="folder of the states")
     parser.add_argument("--draws", type=int, default=40)
     parser.add_argument("--real", nargs=2, metavar=("MODEL", "DATA"), help="real sets instead")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     for labels in SIZES:
-        found = (
-            real(asked.real[0], Path(asked.real[1]), asked.keep) if asked.real else nulls(labels)
+        populations = (
+            real(options.real[0], Path(options.real[1]), options.keep)
+            if options.real
+            else nulls(labels)
         )
-        for name, own in found:
+        for name, population in populations:
             result = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else {}
             if (cell := f"{name}, {labels} labels") in result:
                 continue
-            draws = [drawn(own, labels, seed) for seed in range(asked.draws)]
+            draws = [drawn(population, labels, seed) for seed in range(options.draws)]
             result = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else {}
             result[cell] = {"draws": len(draws)} | summed(draws)
             OUT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
