@@ -6,11 +6,13 @@ import json
 import re
 from dataclasses import replace
 from math import inf, isnan, nan
+from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 
 from lastword.errors import RecordError
+from lastword.lab.report import published
 from lastword.lab.report.cost import (
     PACKED,
     PLAIN,
@@ -224,3 +226,39 @@ def test_the_table_of_scorer_constants_follows_theta():
     assert (values["A"], values["r_Ω"]) == ("{0.5, 1}", "⌈0.75 |A|⌉ = 2")
     assert (values["λ_0"], values["outside"]) == ("0.25", "clip")
     assert to_latex(table).isascii()
+
+
+def test_errors_of_the_paper_follow_from_its_tables():
+    cells = [row for rows in published.read_published().values() for row in rows]
+    folder = Path(published.__file__).parent
+    text = (folder / "paper_per_model.csv").read_text(encoding="utf-8")
+    errors = {}
+    for row in csv.DictReader(text.splitlines()):
+        for metric in ("mc1_delta", "mc2_delta"):
+            values = [getattr(cell, metric) for cell in cells if cell.model == row["model"]]
+            assert len(values) == 3
+            mean, printed = sum(values) / 3, float(row[metric])
+            if abs(mean - printed) > 0.05 + 1e-9:
+                errors[row["model"], metric] = printed, round(mean, 1)
+    # docs/lab.md lists them.
+    assert errors == {
+        ("Gemma-3-27B", "mc2_delta"): (16.7, 16.8),
+        ("Qwen3-14B", "mc1_delta"): (5.5, 5.4),
+    }
+    text = (folder / "paper_ablation.csv").read_text(encoding="utf-8")
+    ablation = {row[0]: row[1:] for row in csv.reader(text.splitlines())}
+    whole, mix, early = (
+        [float(value) for value in ablation[name][:2]]
+        for name in ("TRACE", "Drop signed mixing", "Drop earliest-state recovery")
+    )
+    both, dropped = (
+        [float(value) for value in ablation[name][:2]]
+        for name in ("Drop both scalar operators", "Drop multi-directional arm")
+    )
+    # An operator's part is the loss without it; what is left without both is the decisive layer's.
+    for k in (0, 1):
+        parts = both[k] + (whole[k] - mix[k]) + (whole[k] - early[k])
+        assert parts == pytest.approx(whole[k], abs=0.015)
+    assert dropped[0] == pytest.approx(whole[0] - both[0], abs=0.015)
+    assert dropped[1] == whole[1] != pytest.approx(whole[1] - both[1], abs=0.015)
+    assert ablation["Force fallback on every model"] == ablation["Drop signed mixing"]
