@@ -360,7 +360,9 @@ class Decider:
         template, certificate = template or self.template, self.certificate
         if template is None and certificate is not None:
             template = template_in_force(certificate.templates)
-        ready = prepare(questions, template, chat=self.tracer.chat is not None)
+        ready = questions
+        if not isinstance(ready, Questionnaire):
+            ready = prepare(ready, template, chat=self.tracer.chat is not None)
         if certificate is not None:
             certificate.check_template(ready.template_name)
         if (certificate is None or certificate.threshold is None) and not self.unlike:
@@ -433,7 +435,7 @@ class Decider:
         texts: list[str | InputError] = []
         for value, _ in inputs:
             try:
-                texts.append(text_of(value))
+                texts.append(value if isinstance(value, str) else text_of(value))
             except InputError as error:
                 texts.append(error)
         named: list[tuple[str, str | None]] = [
