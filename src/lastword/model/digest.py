@@ -13,6 +13,7 @@ from lastword.model.weights.identity import (
     files_digest,
     folder_digest,
     folder_digests,
+    is_adapter,
     text_digest,
 )
 
@@ -64,8 +65,6 @@ def _files(options: LoadOptions) -> str | None:
     """Return a digest of the model's files, or its commit; None if neither is known."""
     if options.embedded is not None:
         return "carried"  # part of the package, whose version is compared too
-    from lastword.model.weights.adapter import is_adapter
-
     path = Path(options.name).expanduser()
     if options.name.startswith(named.PREFIX):
         model = named.published(options.name)

@@ -53,7 +53,7 @@ from lastword.model.weights.checkpoint import (
     open_local,
 )
 from lastword.model.weights.gguf import GgufCheckpoint, open_file
-from lastword.model.weights.identity import model_files
+from lastword.model.weights.identity import ADAPTER, is_adapter, model_files
 from lastword.model.weights.layouts import HEADS, KV_HEADS
 from lastword.rule.theta import Theta
 from lastword.text.chat_template import require_bounded
@@ -217,7 +217,7 @@ def parts_of(options: LoadOptions) -> tuple[LoadOptions, Path | None]:
     if options.name.startswith((".", "/", "~")):
         folder = Path(options.name).expanduser()
         base = replace(options, model=str(folder))
-        if adapters.is_adapter(folder):
+        if is_adapter(folder):
             if options.quantize is not None:
                 raise ModelError(
                     f"{folder} is an adapter, which cannot be merged into quantised weights: merge "
@@ -315,10 +315,9 @@ def open_checkpoint(base: LoadOptions) -> Checkpoint | None:
     folder = Path(base.name)
     if folder.is_dir():
         checkpoint = open_local(folder)
-        if (folder / adapters.CONFIG).is_file():
+        if (folder / ADAPTER).is_file():
             raise ModelError(
-                f"{base.name} has weights and an adapter ({adapters.CONFIG}): put each in a "
-                "separate folder"
+                f"{base.name} has weights and an adapter ({ADAPTER}): put each in a separate folder"
             )
         if isinstance(checkpoint, TorchCheckpoint) and not base.allow_bin:
             raise ModelError(

@@ -7,15 +7,10 @@ from pathlib import Path
 
 from lastword.errors import CheckpointError
 from lastword.model.weights.checkpoint import Config, LocalFiles, SafetensorsCheckpoint, read_json
+from lastword.model.weights.identity import ADAPTER
 
-CONFIG = "adapter_config.json"
 BASE = "base_model_name_or_path"  # in the config, beside `revision`
 WEIGHTS = "adapter_model.safetensors"
-
-
-def is_adapter(folder: Path) -> bool:
-    """Return True if a folder has an adapter and no model."""
-    return (folder / CONFIG).is_file() and not any(folder.glob("model*.safetensors*"))
 
 
 def read_config(folder: Path) -> Config:
@@ -24,7 +19,7 @@ def read_config(folder: Path) -> Config:
     Raises:
         CheckpointError: It has no base model, or a revision that is not a text.
     """
-    options: Config = read_json(LocalFiles(folder), CONFIG) or {}
+    options: Config = read_json(LocalFiles(folder), ADAPTER) or {}
     base, revision = options.get(BASE), options.get("revision")
     if not isinstance(base, str) or not isinstance(revision, str | None):
         raise _incomplete(folder)
@@ -50,14 +45,14 @@ def open_weights(folder: Path) -> SafetensorsCheckpoint:
     ranks = [options.get("r", 0), *(pattern.values() if isinstance(pattern, dict) else [pattern])]
     if strange := [rank for rank in ranks if not isinstance(rank, int) or not 0 <= rank <= limit]:
         raise CheckpointError(
-            f"{adapter.label} has the rank {strange[0]!r:.40} in {CONFIG}, and no tensor with more "
-            f"than {limit} rows: get it again"
+            f"{adapter.label} has the rank {strange[0]!r:.40} in {ADAPTER}, and no tensor with "
+            f"more than {limit} rows: get it again"
         )
     return adapter
 
 
 def _incomplete(folder: Path) -> CheckpointError:
     return CheckpointError(
-        f"{folder} needs {WEIGHTS} and, in {CONFIG}, {BASE}: get it whole, or merge it and save "
+        f"{folder} needs {WEIGHTS} and, in {ADAPTER}, {BASE}: get it whole, or merge it and save "
         "the model"
     )

@@ -19,11 +19,12 @@ from lastword.files.writing import write_text
 if TYPE_CHECKING:
     from torch import Tensor
 
+ADAPTER = "adapter_config.json"
 # Patterns of a local model's files, by the part's name in messages. Weights in *.bin are read only
 # if there are no safetensors.
 _PARTS = {
     "weights": ("*.safetensors",),
-    "config": ("config.json", "adapter_config.json", "*.py"),
+    "config": ("config.json", ADAPTER, "*.py"),
     "tokenizer": (
         *("tokenizer*", "vocab*", "merges.txt", "*.model"),
         *("special_tokens_map.json", "added_tokens.json", "chat_template*"),
@@ -46,6 +47,11 @@ def folder_digests(folder: Path) -> dict[str, str] | None:
         return None
     files = model_files(folder)
     return {part: files_digest(sorted(paths)) for part, paths in files.items() if paths}
+
+
+def is_adapter(folder: Path) -> bool:
+    """Return True if a folder has an adapter and no model."""
+    return (folder / ADAPTER).is_file() and not any(folder.glob("model*.safetensors*"))
 
 
 def model_files(folder: Path) -> dict[str, set[Path]]:
