@@ -77,6 +77,25 @@ def test_a_damaged_entry_is_replaced(checks, folder, tmp_path, content):
     assert entry(tmp_path).read_text() == whole
 
 
+def test_another_precision_of_products_is_checked(checks, folder):
+    before = torch.get_float32_matmul_precision()
+    try:
+        for precision in ("highest", "high", "medium", "medium"):
+            torch.set_float32_matmul_precision(precision)
+            Tracer.from_pretrained(LoadOptions(folder))
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert len(checks) == 3
+
+
+def test_a_cache_that_cannot_be_written_is_ignored(checks, folder, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "file"))
+    for _ in range(2):
+        Tracer.from_pretrained(LoadOptions(folder))
+    assert len(checks) == 2
+
+
 def test_models_in_memory_are_always_checked(checks, folder):
     tracer = Tracer.from_pretrained(LoadOptions(folder))
     Tracer(tracer.backbone.model, tracer.tokenizer, source=tracer.source)

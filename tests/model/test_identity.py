@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -39,6 +40,17 @@ def test_a_digest_is_cached_until_the_file_changes(model, cache, monkeypatch):
     path.write_bytes(path.read_bytes()[::-1])
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert file_digest(path) == hashlib.sha256(path.read_bytes()).hexdigest() != digest
+
+
+def test_without_a_home_folder_nothing_is_stored(model, monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("XDG_CACHE_HOME", "LASTWORD_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    path = model / "model.safetensors"
+    assert file_digest(path) == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_any_changed_byte_changes_the_digest(model):

@@ -146,10 +146,11 @@ class Tracer:
             from lastword.model.loading import load  # slow to import, and not needed above
 
             loaded = load(model)
+        invariant = invariant_of(loaded, model)  # before the check, which may take longer
         # Record the name that the user gave; transformers may resolve it to another one.
         run = replace(model, attention="auto")
         local = Local(loaded.model, run, loaded.source, loaded.source["asked"])
-        return cls.over(local, loaded.tokenizer, model, invariant_of(loaded, model))
+        return cls.over(local, loaded.tokenizer, model, invariant)
 
     @classmethod
     def demo(cls, name: str = "organism", **options: Any) -> "Tracer":

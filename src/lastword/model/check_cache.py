@@ -66,10 +66,17 @@ def _place(backbone: Backbone, options: LoadOptions, digest: str) -> Path | None
     cuda = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else None
     facts = {
         "model": digest,
-        "packages": sorted(p.name for root in sys.path for p in Path(root).glob("*.dist-info")),
+        "packages": sorted(p.name for root in sys.path for p in Path(root).glob("*-info")),
         "code": text_digest("".join(file.read_text(encoding="utf-8") for file in code)),
         "device": [str(model.device), cuda, torch.backends.cpu.get_cpu_capability()],
-        # TF32, which the user may allow; torch has this name from 2.9 on.
-        "precision": getattr(torch.backends.cuda.matmul, "fp32_precision", None),
+        "precision": _precision(),
     }
     return cache_folder() / "checks" / f"{text_digest(to_json(facts))}.json"
+
+
+def _precision() -> list[str]:
+    """Return the precision of float32 products, which the user may lower (TF32, bfloat16)."""
+    backends = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    if hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # from torch 2.9 on
+        return [backend.fp32_precision for backend in backends]
+    return [torch.get_float32_matmul_precision()]

@@ -89,10 +89,15 @@ def files_digest(paths: Iterable[Path]) -> str:
 
 
 def cache_folder() -> Path:
-    """Return the cache folder: `LASTWORD_CACHE`, else a folder in the user's cache."""
+    """Return the cache folder: `LASTWORD_CACHE`, else a folder in the user's cache.
+
+    For a user without a home folder it is a path at which nothing can be stored.
+    """
     if variable := os.environ.get("LASTWORD_CACHE"):
         return Path(variable)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lastword"
+    with contextlib.suppress(RuntimeError):
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lastword"
+    return Path(os.devnull) / "lastword"
 
 
 def file_digest(path: Path) -> str:
