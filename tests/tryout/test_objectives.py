@@ -1,7 +1,10 @@
 """Trials with other objectives than accuracy, on the organism and a table with a rare class."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +14,10 @@ from typer.testing import CliRunner
 from lastword import Tracer
 from lastword.cli import app
 from lastword.errors import InputError
+from lastword.probes.state import StateFit, StateProbe, fit_state
 from lastword.trust.certificate import Certificate
+from lastword.trust.objective import Objective
+from lastword.tryout.contest import _Labelled
 from lastword.tryout.run import try_labels
 
 pytestmark = pytest.mark.usefixtures("few_strengths")
@@ -102,3 +108,27 @@ def test_a_cost_table_favours_the_cheaper_mistake(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'wet' is none of animal, money"):
         costs.write_text("truth,wet,money\nanimal,0,20\n")
         try_labels(path, Tracer.demo(), objective=f"cost={costs}")
+
+
+def test_the_best_source_of_states_is_that_of_the_lowest_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    truths = np.repeat(["a", "b", "c"], 20)
+    states = np.random.default_rng(0).normal(size=(60, 1, 1, 4))
+    fit = fit_state(states, truths.tolist())
+
+    def source(reader: str, mistakes: int, answer: str) -> StateFit:
+        answers = np.where(np.arange(60) < mistakes, answer, truths)
+        scores = (answers[:, None] == ["a", "b", "c"]).astype(float)
+        right = np.array([[1 - mistakes / 60]])
+        return StateFit(replace(fit.probe, reader=reader), scores, right)
+
+    costs = {"a": {"b": 1, "c": 50}, "b": {"a": 1, "c": 1}, "c": {"a": 1, "b": 1}}
+    objective = Objective.of_costs(["a", "b", "c"], costs)
+    sources = {"cheap": source("cheap", 6, "c"), "dear": source("dear", 8, "b")}
+    monkeypatch.setattr(_Labelled, "by_source", lambda *_: sources)
+    material: Any = SimpleNamespace(objective=objective, groups=np.arange(60))
+    rest: Any = (("a", "b", "c"), truths, states, {}, states[:, 0, 0, :3], states[:, 0, 0, 1:])
+    tracer: Any = None
+    chosen = _Labelled(tracer, material, *rest).fits(np.ones(60, dtype=bool)).single.fit
+    assert isinstance(chosen, StateProbe) and chosen.reader == "dear"

@@ -359,10 +359,11 @@ class _Labelled:
             of_probe = np.array([*map(self.options.index, one.probe.classes)])
             return np.asarray(worth[truths, of_probe[one.scores[judged].argmax(axis=1)]])
 
-        best = worths(max(by_source.values(), key=lambda one: one.right.max()))
+        each = {name: worths(one) for name, one in by_source.items()}
+        best = max(each.values(), key=np.mean)
         # More work has to win by more than a standard error.
-        fit = next(f for f in by_source.values() if as_good(worths(f), best, groups))
-        single_worths, fit = worths(fit), replace(fit, scores=fit.scores[judged])
+        source = next(name for name, values in each.items() if as_good(values, best, groups))
+        fit = replace(by_source[source], scores=by_source[source].scores[judged])
         names = [*map(str, groups)]
         over = fit_stacked(fit, labels, self.options, *scores, names, self.weights)
         base = scores[0].argmax(axis=1)
@@ -375,7 +376,7 @@ class _Labelled:
         single = candidate(fit.probe, of_options(fit.scores, fit.probe.classes, self.options))
         # Its scores are log odds, and half of these are on the ridge's scale (`probes.threshold`).
         stacked = candidate(over.probe, over.scores / 2)
-        gains = worth[truths, over.scores.argmax(axis=1)] - single_worths
+        gains = worth[truths, over.scores.argmax(axis=1)] - each[source]
         # The stacked probe always runs the model, so it has to win by more than a standard error.
         wins = bool(gains.sum() > np.sqrt(np.square(gains).sum()))
         return _Fits(by_source, single, stacked, wins)
