@@ -9,6 +9,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -76,7 +77,8 @@ def _place(backbone: Backbone, options: LoadOptions, digest: str) -> Path | None
 
 def _precision() -> list[str]:
     """Return the precision of float32 products, which the user may lower (TF32, bfloat16)."""
-    backends = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
-    if hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # from torch 2.9 on
-        return [backend.fp32_precision for backend in backends]
+    backends: Any = torch.backends  # torch's types lack mkldnn.matmul
+    products = backends.cuda.matmul, backends.mkldnn.matmul
+    if hasattr(products[0], "fp32_precision"):  # from torch 2.9 on
+        return [product.fp32_precision for product in products]
     return [torch.get_float32_matmul_precision()]
