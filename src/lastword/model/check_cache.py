@@ -76,7 +76,8 @@ def _place(backbone: Backbone, options: LoadOptions, digest: str) -> Path | None
 
 def _precision() -> list[str]:
     """Return the precision of float32 products, which the user may lower (TF32, bfloat16)."""
-    backends = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
-    if hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # from torch 2.9 on
-        return [backend.fp32_precision for backend in backends]
-    return [torch.get_float32_matmul_precision()]
+    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # torch 2.8
+        return [torch.get_float32_matmul_precision()]
+    backends = torch.backends.cuda, torch.backends.mkldnn
+    # Not in torch's types.
+    return [getattr(backend, "matmul").fp32_precision for backend in backends]  # noqa: B009
