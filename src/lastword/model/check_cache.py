@@ -78,7 +78,6 @@ def _place(backbone: Backbone, options: LoadOptions, digest: str) -> Path | None
 def _precision() -> list[str]:
     """Return the precision of float32 products, which the user may lower (TF32, bfloat16)."""
     backends: Any = torch.backends  # torch's types lack mkldnn.matmul
-    products = backends.cuda.matmul, backends.mkldnn.matmul
-    if hasattr(products[0], "fp32_precision"):  # from torch 2.9 on
-        return [product.fp32_precision for product in products]
+    if hasattr(backends.cuda.matmul, "fp32_precision"):  # from torch 2.9 on
+        return [backends.cuda.matmul.fp32_precision, backends.mkldnn.matmul.fp32_precision]
     return [torch.get_float32_matmul_precision()]
