@@ -14,12 +14,11 @@ from typing import Any
 import torch
 
 from lastword.files.strict_json import to_json
-from lastword.files.writing import write_text
 from lastword.model.backbone import Backbone
 from lastword.model.check import Checked, check
 from lastword.model.options import LoadOptions
 from lastword.model.readout import Readout
-from lastword.model.weights.identity import cache_folder, text_digest
+from lastword.model.weights.identity import cache_folder, store, text_digest
 
 # Parameters. The check of a smaller model is short. The embedded models have to be smaller: their
 # digest does not cover the weights.
@@ -49,9 +48,7 @@ def check_once(
             return Checked(**json.loads(place.read_text(encoding="utf-8")))
     checked = check(backbone, readout, options.attention)
     if place is not None:
-        with contextlib.suppress(OSError):  # the cache may be read-only
-            place.parent.mkdir(parents=True, exist_ok=True)
-            write_text(place, json.dumps(asdict(checked)))
+        store(place, json.dumps(asdict(checked)))
     return checked
 
 

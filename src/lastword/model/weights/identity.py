@@ -100,6 +100,13 @@ def cache_folder() -> Path:
     return Path(os.devnull) / "lastword"
 
 
+def store(path: Path, text: str) -> None:
+    """Write a file of the cache, unless the disk refuses: the cache may be read-only."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+
+
 def file_digest(path: Path) -> str:
     """Return SHA-256 of a file, from the cache if the file did not change."""
     mark = _mark(path)
@@ -111,9 +118,7 @@ def file_digest(path: Path) -> str:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if _mark(path) == mark:  # the file did not change while it was read
-        with contextlib.suppress(OSError):  # the cache may be read-only
-            stored.parent.mkdir(parents=True, exist_ok=True)
-            write_text(stored, digest)
+        store(stored, digest)
     return digest
 
 
