@@ -111,7 +111,7 @@ def test_a_named_data_type_and_that_of_earlier_records_are_kept(folder, fast, tm
 
 def test_a_large_float32_model_runs_in_bfloat16_only_if_its_products_are_faster(monkeypatch):
     seconds = {torch.float32: 1.0, torch.bfloat16: 0.5}
-    monkeypatch.setattr(precision, "_seconds", lambda rows, weight: seconds[weight.dtype])
+    monkeypatch.setattr(precision, "least_seconds", lambda product, rows: seconds[rows.dtype])
     backbone = Backbone(build("llama"))
     assert not precision.faster_in_bfloat16(backbone)  # too small
     monkeypatch.setattr(precision, "_LEAST", 0)
