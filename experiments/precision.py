@@ -61,8 +61,8 @@ def compare(tracers: list[Tracer], rows: list[dict[str, Any]]) -> dict[str, Any]
     answer, probe = seconds[1] / seconds[0]
     return {
         "texts": len(rows),
-        "answers' CPU": round(answer, 3),
-        "states' CPU": round(probe, 3),
+        "answers' CPU": round(float(answer), 3),
+        "states' CPU": round(float(probe), 3),
         "differ": differ,
         "kept": round(float(hypergeom(len(rows), differ, LABELS).pmf(0)), 3),
         "accuracy": [float((np.array(a) == truths).mean()) for a in answers],

@@ -82,15 +82,11 @@ def another(options: DecideOptions) -> Decider:
     return Decider(Tracer(model, tracer.tokenizer, invariant=1.0))
 
 
-def refused(options: DecideOptions) -> Decider:
-    """Require that no other data type is loaded."""
-    raise AssertionError(options)
-
-
-def test_an_answer_that_differs_keeps_float32_and_names_its_row(folder, fast):
+def test_an_answer_that_differs_keeps_float32_and_names_its_row(folder, fast, monkeypatch):
     labels, options = read_labels(rows(40)), DecideOptions(folder)
     decider = Decider.from_pretrained(options)
-    same, noted = with_faster_dtype(decider, options, labels, None, None, another)
+    monkeypatch.setattr(Decider, "from_pretrained", another)
+    same, noted = with_faster_dtype(decider, options, labels, None, None)
     other = another(replace(options, dtype="bfloat16"))
     items = labels.items(template_for(decider.tracer, None))
     answers = zip(*(d.correct_many(items, blind="none") for d in (decider, other)), strict=True)
@@ -100,13 +96,16 @@ def test_an_answer_that_differs_keeps_float32_and_names_its_row(folder, fast):
     assert "--dtype bfloat16 takes it" in noted.notes[-1]
 
 
-def test_a_named_data_type_and_that_of_earlier_records_are_kept(folder, fast, tmp_path):
+def test_a_named_data_type_and_that_of_earlier_records_are_kept(
+    folder, fast, monkeypatch, tmp_path
+):
     labels, options = read_labels(rows(40)), DecideOptions(folder)
     decider = Decider.from_pretrained(options)
+    monkeypatch.setattr(Decider, "from_pretrained", another)
     named = replace(options, dtype="float32")
-    assert with_faster_dtype(decider, named, labels, None, None, refused) == (decider, labels)
+    assert with_faster_dtype(decider, named, labels, None, None) == (decider, labels)
     ready(decider.tracer, labels, Terms(), budget=0.0).run(tmp_path)
-    assert with_faster_dtype(decider, options, labels, None, tmp_path, refused) == (decider, labels)
+    assert with_faster_dtype(decider, options, labels, None, tmp_path) == (decider, labels)
 
 
 def test_a_large_float32_model_runs_in_bfloat16_only_if_its_products_are_faster(monkeypatch):

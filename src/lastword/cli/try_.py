@@ -110,9 +110,8 @@ def try_(
         labels = read_round(file, table, next, out)
         seconds = _seconds(budget)
     if second and next is not None and out is not None:
-        # The probe is given for its data type; its encoder is not needed.
-        options = replace(replace(options, probes=(out / POLICY,)), probes=())
-        tracer = load_decider(options).tracer
+        options = replace(options, probes=(out / POLICY,))  # so that they take its data type
+        tracer = load_decider(replace(options, probes=())).tracer
         proof = finish(out, tracer, labels, next, next_format)
         typer.echo(to_json(asdict(proof.drawn)) if json else printable(proof.words))
         return
@@ -120,7 +119,7 @@ def try_(
     with waiting("comparing data types"):
         from lastword.tryout.precision import with_faster_dtype
 
-        decider, labels = with_faster_dtype(decider, options, labels, template, out, load_decider)
+        decider, labels = with_faster_dtype(decider, options, labels, template, out)
     with waiting("making ready"):
         from lastword.trust.policy import CERTIFIABLE
         from lastword.trust.terms import Terms

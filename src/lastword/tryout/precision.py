@@ -1,6 +1,6 @@
 """Choose the data type of a trial: bfloat16 where it is faster and changes no labelled row."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +25,6 @@ def with_faster_dtype(
     labels: Labels,
     template: str | None,
     out: Path | None,
-    load: Callable[[DecideOptions], Decider],
 ) -> tuple[Decider, Labels]:
     """Return the decider of a trial in the data type that it should run in.
 
@@ -39,7 +38,6 @@ def with_faster_dtype(
         labels: The labelled rows.
         template: The prompt template's name; None for the model's default.
         out: Folder of the trial's records.
-        load: Loads a model.
 
     Returns:
         The decider, and the labels with a note on the comparison.
@@ -54,7 +52,7 @@ def with_faster_dtype(
         if (folder / RUN_FILE).exists() and read_run(folder)["dtype"] == "float32":
             return decider, labels
     try:
-        half = load(replace(options, dtype="bfloat16"))
+        half = Decider.from_pretrained(replace(options, dtype="bfloat16"))
     except TooLargeError:
         return decider, labels
     items = labels.items(prompts)
