@@ -69,7 +69,7 @@ from lastword.lab.report import draw
 from lastword.lab.timing.contenders import ours
 from lastword.lab.timing.meter import Meter, metered, peak_bytes
 from lastword.model import embedded
-from lastword.model.readout import laid_out
+from lastword.model.layout import laid_out
 from lastword.probes import Probe, StateProbe
 from lastword.probes.unlike import Likeness
 from lastword.records.marks import Figure, Line, Panel, Rule

@@ -1,10 +1,24 @@
-"""The layers that are plain products in float32, so that the head may use oneDNN."""
+"""Weights laid out for oneDNN: which layers, when, and with the same numbers."""
 
+import copy
+import weakref
+
+import numpy as np
 import pytest
 import torch
+from families import build, random_items, tokenizer
+from tiers import by_night
 from torch import nn
+from transformers import PreTrainedModel
 
-from lastword.model.readout import is_plain
+from lastword import Tracer
+from lastword.model import layout
+from lastword.model.layout import LaidOut, is_plain, lay_out_if_faster, parameters_of
+from lastword.model.parts import locate
+
+pytestmark = pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(), reason="torch has no oneDNN here"
+)
 
 
 class Subclass(nn.Linear):
@@ -30,3 +44,83 @@ def hooked() -> nn.Linear:
 )
 def test_only_plain_float32_products_are_recognised(layer, plain):
     assert is_plain(layer) == plain
+
+
+@pytest.fixture
+def faster(monkeypatch) -> None:
+    """A processor on which oneDNN is faster, also for small models."""
+    monkeypatch.setattr(layout, "_LEAST", 0)
+    monkeypatch.setattr(
+        layout, "least_seconds", lambda one, rows: 0.7 if isinstance(one, LaidOut) else 1.0
+    )
+
+
+def linear_layers(model: PreTrainedModel) -> set[type]:
+    return {type(m) for m in locate(model).blocks.modules() if isinstance(m, nn.Linear)}
+
+
+# Families whose blocks hold their layers in different ways.
+FAMILIES = "llama mixtral gpt_oss gemma3 deepseek_v3 gpt_neox opt lfm2 llama4_text mamba".split()
+
+
+@pytest.mark.parametrize("name", by_night(FAMILIES, ["llama", "gpt_oss", "deepseek_v3", "mamba"]))
+def test_a_laid_out_model_decides_as_before(name, faster):
+    model, items = build(name), random_items(3, 3)
+    before = [*Tracer(model, tokenizer(), invariant=2.0).correct_many(items, read="all")]
+    weights, count = copy.deepcopy(model.state_dict()), model.num_parameters()
+    assert lay_out_if_faster(locate(model).blocks) and LaidOut in linear_layers(model)
+    assert not lay_out_if_faster(locate(model).blocks)  # no plain layer is left
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    assert parameters_of(model) == count
+    after = Tracer(model, tokenizer(), invariant=2.0).correct_many(items, read="all")
+    near = 1e-3 if name == "mamba" else 1e-4  # a state space adds up its noise over the text
+    for a, b in zip(after, before, strict=True):
+        assert a.index == b.index and a.operator == b.operator
+        assert a.trajectory == pytest.approx(b.trajectory, abs=near)
+        assert a.t_scores == pytest.approx(b.t_scores, abs=near)
+
+
+@pytest.mark.parametrize("fault", ["slower", "inexact", "small", "bfloat16"])
+def test_a_model_is_left_alone_if_it_gains_nothing(fault, faster, monkeypatch):
+    model = build("llama", dtype=torch.bfloat16 if fault == "bfloat16" else torch.float32)
+    if fault == "slower":
+        monkeypatch.setattr(layout, "least_seconds", lambda one, rows: 1.0)
+    if fault == "inexact":
+        product = LaidOut.forward
+        monkeypatch.setattr(LaidOut, "forward", lambda self, x: 1.001 * product(self, x))
+    if fault == "small":
+        monkeypatch.setattr(layout, "_LEAST", 2**23)
+    assert not lay_out_if_faster(locate(model).blocks) and linear_layers(model) == {nn.Linear}
+
+
+def test_each_weight_is_freed_before_the_next_is_laid_out(faster, monkeypatch):
+    model = build("llama")
+    layers = [m for m in locate(model).blocks.modules() if type(m) is nn.Linear]
+    weights, pack, alive = [weakref.ref(layer.weight) for layer in layers], LaidOut.__init__, []
+    monkeypatch.setattr(layout, "_is_faster", lambda layers: True)
+
+    def counting(self: LaidOut, layer: nn.Linear) -> None:
+        alive.append(sum(weight() is not None for weight in weights))
+        pack(self, layer)
+
+    monkeypatch.setattr(LaidOut, "__init__", counting)
+    count = len(layers)
+    del layers
+    lay_out_if_faster(locate(model).blocks)
+    assert alive == [*range(count, 0, -1)]
+
+
+def test_a_model_in_memory_is_left_alone_and_a_checkpoint_is_laid_out(faster, tmp_path):
+    model = build("llama")
+    tracer = Tracer(model, tokenizer(), invariant=2.0)
+    assert linear_layers(model) == {nn.Linear}
+    model.save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    loaded = Tracer.from_pretrained(tmp_path)
+    assert linear_layers(loaded.backbone.model) == {LaidOut}
+    loaded.backbone.model.save_pretrained(tmp_path / "again")
+    tokenizer().save_pretrained(tmp_path / "again")
+    again = Tracer.from_pretrained(tmp_path / "again")
+    for a, b in zip(*(t.correct_many(random_items(3, 3)) for t in (loaded, again)), strict=True):
+        assert np.array_equal(a.base_scores, b.base_scores)
+    assert loaded.digests != {} and tracer.digests != {}

@@ -31,8 +31,8 @@ Device = Annotated[str, _model(help="auto, cpu, cuda, cuda:1 or mps.")]
 DataType = Annotated[
     Dtype,
     _model(
-        help="Data type of the weights. `auto` keeps the checkpoint's, but uses float32 instead of "
-        "float16 on the CPU."
+        help="Data type of the weights. `auto` takes that of a certificate or probe, else the "
+        "checkpoint's, but float32 instead of float16 on the CPU."
     ),
 ]
 RemoteCode = Annotated[

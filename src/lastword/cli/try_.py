@@ -1,6 +1,6 @@
 """`lastword try`: tests a model on a table of labelled examples, and prints the verdict."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -87,7 +87,13 @@ def try_(
     options = load_options(model, loading)
     table = TableOptions(text, label, choices, describe, instructions, id, tidy, encoding, group)
     with waiting("reading the table"):
-        from lastword.tryout.second_round import draw_first, finish, is_first, read_round
+        from lastword.tryout.second_round import (
+            POLICY,
+            draw_first,
+            finish,
+            is_first,
+            read_round,
+        )
 
         if next is not None and out is None:
             raise InputError("--next needs --out, the folder that holds the drawn rows")
@@ -103,11 +109,17 @@ def try_(
             return
         labels = read_round(file, table, next, out)
         seconds = _seconds(budget)
-    decider = load_decider(options)
     if second and next is not None and out is not None:
-        proof = finish(out, decider.tracer, labels, next, next_format)
+        options = replace(options, probes=(out / POLICY,))  # so that they take its data type
+        tracer = load_decider(replace(options, probes=())).tracer
+        proof = finish(out, tracer, labels, next, next_format)
         typer.echo(to_json(asdict(proof.drawn)) if json else printable(proof.words))
         return
+    decider = load_decider(options)
+    with waiting("comparing data types"):
+        from lastword.tryout.precision import with_faster_dtype
+
+        decider, labels = with_faster_dtype(decider, options, labels, template, out)
     with waiting("making ready"):
         from lastword.trust.policy import CERTIFIABLE
         from lastword.trust.terms import Terms

@@ -10,7 +10,7 @@ from lastword.model.options import LoadOptions
 if TYPE_CHECKING:
     from lastword.model.encoder import Encoder
     from lastword.probes.probe import Probe
-    from lastword.trust.certificate import Certificate
+    from lastword.trust.certificate import Certificate, Subject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +27,11 @@ class DecideOptions(LoadOptions):
             and `mpnet` need not be listed.
         unlike: Defer a probe's answer if the p-value of the text being like the labelled texts
             is below this.
+        dtype: As in `LoadOptions`, but `auto` takes the data type that the certificate or the
+            first probe was made with.
 
     Raises:
-        InputError: As in `LoadOptions`.
+        InputError: As in `LoadOptions`, or a probe cannot be read.
         CertificateError: The file cannot be read, or is not a certificate.
     """
 
@@ -48,6 +50,20 @@ class DecideOptions(LoadOptions):
             from lastword.trust.certificate import Certificate  # imports numpy and scipy
 
             object.__setattr__(self, "certificate", Certificate.read(self.certificate))
+        if self.dtype == "auto" and (subject := self._subject()) is not None:
+            object.__setattr__(self, "dtype", subject.marks.get("dtype", "auto"))
+
+    def _subject(self) -> "Subject | None":
+        """Return the model that the certificate is for, or else the first probe that needs one."""
+        if self.certificate is not None:
+            assert not isinstance(self.certificate, str | Path), "the options have read the file"
+            return self.certificate.subject
+        if not self.probes:
+            return None
+        from lastword.probes.probe import Probe
+
+        probes = (one if isinstance(one, Probe) else Probe.read(one) for one in self.probes)
+        return next((probe.subject for probe in probes if probe.needs_model), None)
 
     def facts(self) -> dict[str, Any]:
         """Return the options that a record depends on, as plain JSON values."""

@@ -22,8 +22,10 @@ from lastword.model.backbone import Backbone
 from lastword.model.backend import Backend, Local, Pooled, Profile
 from lastword.model.blind import BlindScores
 from lastword.model.digest import digests
+from lastword.model.layout import lay_out_if_faster
 from lastword.model.loaded import invariant_of, load_embedded
 from lastword.model.options import LoadOptions, refuse_unknown
+from lastword.model.parts import locate
 from lastword.model.readout import Readout
 from lastword.model.weights.identity import tensors_digest
 from lastword.model.weights.invariant import Factors, model_invariant
@@ -147,6 +149,7 @@ class Tracer:
 
             loaded = load(model)
         invariant = invariant_of(loaded, model)  # before the check, which may take longer
+        lay_out_if_faster(locate(loaded.model).blocks)
         # Record the name that the user gave; transformers may resolve it to another one.
         run = replace(model, attention="auto")
         local = Local(loaded.model, run, loaded.source, loaded.source["asked"])

@@ -82,6 +82,8 @@ class Backbone:
         self.road = road
         self.parts: Parts = locate(model)
         self.depth = len(self.parts.blocks)
+        modules = self.parts.trunk.modules()
+        self._ropes = [m for m in modules if hasattr(m, "max_seq_len_cached")]
         self.context = context_length(model.config)
         self.lock = _LOCKS.setdefault(self.parts.trunk, threading.RLock())
 
@@ -157,7 +159,7 @@ class Backbone:
     ) -> list[tuple[list[int], States]]:
         """Run the branches as one batch, or in halves if the device runs out of memory."""
         try:
-            with self.lock, evaluating(self.model), _fresh_rope(self.parts.trunk):
+            with self.lock, evaluating(self.model), _fresh_rope(self._ropes):
                 return [(places, self._run([branches[i] for i in places], capture))]
         except torch.OutOfMemoryError:
             if len(places) == 1:
@@ -423,12 +425,11 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _fresh_rope(trunk: nn.Module) -> Iterator[None]:
+def _fresh_rope(ropes: Sequence[Any]) -> Iterator[None]:
     """Reset dynamic rope inside the block, and restore it after."""
     # A dynamic rope keeps the frequencies of the longest sequence so far: without the reset, an
     # answer would depend on earlier ones. With a rope per kind of layer, the names begin with the
     # kind (`full_attention_inv_freq`). The originals are buffers or plain attributes.
-    ropes: list[Any] = [m for m in trunk.modules() if hasattr(m, "max_seq_len_cached")]
     before = [(dict(vars(rope)), dict(rope._buffers)) for rope in ropes]
     for rope in ropes:
         for name in [n for n in vars(rope) | rope._buffers if n.endswith("original_inv_freq")]:

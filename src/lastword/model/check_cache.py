@@ -16,6 +16,7 @@ import torch
 from lastword.files.strict_json import to_json
 from lastword.model.backbone import Backbone
 from lastword.model.check import Checked, check
+from lastword.model.layout import LaidOut, parameters_of
 from lastword.model.options import LoadOptions
 from lastword.model.readout import Readout
 from lastword.model.weights.identity import cache_folder, store, text_digest
@@ -58,7 +59,7 @@ def _place(backbone: Backbone, options: LoadOptions, digest: str) -> Path | None
     # The facts below do not cover code and kernels from a hub, nor a model on several devices.
     foreign = options.trust_remote_code or backbone.attention not in ("sdpa", "eager")
     quantised = getattr(model, "hf_quantizer", None) is not None
-    if foreign or quantised or options.device_map is not None or model.num_parameters() < _LEAST:
+    if foreign or quantised or options.device_map is not None or parameters_of(model) < _LEAST:
         return None
     code = sorted(f for room in ("model", "rule", "text") for f in (_PACKAGE / room).rglob("*.py"))
     cuda = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else None
@@ -68,6 +69,7 @@ def _place(backbone: Backbone, options: LoadOptions, digest: str) -> Path | None
         "code": text_digest("".join(file.read_text(encoding="utf-8") for file in code)),
         "device": [str(model.device), cuda, torch.backends.cpu.get_cpu_capability()],
         "precision": _precision(),
+        "laid out": any(isinstance(module, LaidOut) for module in model.modules()),
     }
     return cache_folder() / "checks" / f"{text_digest(to_json(facts))}.json"
 

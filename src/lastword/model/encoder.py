@@ -20,6 +20,7 @@ from transformers.utils import cached_file
 
 from lastword.errors import ModelError, UnsupportedModelError
 from lastword.model import named
+from lastword.model.layout import lay_out_if_faster
 from lastword.model.loading import device_of, in_one_line
 from lastword.model.options import LoadOptions
 from lastword.model.weights.identity import folder_digests, text_digest
@@ -87,6 +88,7 @@ class Encoder:
             self._device = device_of(device)
             loaded = AutoModel.from_pretrained(place, config=config, dtype=torch.float32)
         self._model = loaded.eval().to(self._device)
+        lay_out_if_faster(self._model)
         self.place = place
         self.profile = EncoderProfile(config.num_hidden_layers, config.hidden_size)
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from lastword.model.layout import is_plain, laid_out
 from lastword.model.options import HeadDtype
 from lastword.model.parts import Parts, module_device
 from lastword.model.reading import Reading, States, read, read_stacked, tile_rows
@@ -24,8 +24,6 @@ from lastword.rule.tile import Logits, TokenScorer
 PIECE = 2**13  # tokens per piece of the vocabulary on the CPU
 PIECE_ROWS = 512  # rows per piece, if only log-probabilities are needed
 STRIP_ROWS = 32  # rows that are summed while they are in the core's cache
-# oneDNN lays weights out for this number of rows; other numbers give exact products too.
-LAID_OUT_ROWS = 128
 # Logits lower than the largest by more nats are raised to this: exp is 25 times slower where it
 # underflows, and e^-80 times the size of a vocabulary is 0 beside 1 in float32.
 LEAST = -80.0
@@ -234,30 +232,6 @@ def _reduced_in_place(logits: Logits) -> tuple[Float[Tensor, " rows"], Float[Ten
 
 def _cuda_product(weight: Tensor) -> Callable[[Tensor], Tensor]:
     return lambda rows: torch.mm(rows.to(weight.dtype), weight.T, out_dtype=torch.float32)
-
-
-def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return the product with a float32 weight, which oneDNN lays out once for few rows."""
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
-        return lambda rows: F.linear(rows, weight)
-    # torch uses these operators in compiled models, and has no public names for them. The packed
-    # weight is opaque: it cannot be sliced, pickled or copied by `deepcopy`.
-    onednn = torch.ops.mkldnn
-    packed = onednn._reorder_linear_weight(weight.detach().contiguous(), LAID_OUT_ROWS)
-
-    def product(rows: Tensor) -> Tensor:
-        result: Tensor = onednn._linear_pointwise(rows, packed, None, "none", [], "")
-        return result
-
-    return product
-
-
-def is_plain(layer: nn.Module) -> bool:
-    """Return True if a layer is a plain linear layer in float32 on the CPU."""
-    if type(layer) is not nn.Linear or hasattr(layer, "_hf_hook"):
-        return False
-    hooked = layer._forward_hooks or layer._forward_pre_hooks
-    return not hooked and layer.weight.dtype == torch.float32 and layer.weight.device.type == "cpu"
 
 
 def _parameter(head: nn.Module, name: str) -> Tensor | None:

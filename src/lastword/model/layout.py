@@ -1,0 +1,142 @@
+"""Products with float32 weights in the order of oneDNN's kernels, on the CPU.
+
+On x86 torch multiplies float32 by MKL, which uses only a part of the instructions of processors
+that Intel did not make. oneDNN uses them all, but needs the weights in an order of its own.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+
+ROWS = 128  # the order of the weights depends on the expected rows; other numbers work too
+# Weights of all blocks. With fewer, products take less time than the code around them.
+_LEAST = 2**23
+_TIMED_ROWS, _ROUNDS = 256, 3
+_FASTER = 0.75  # well below 1, so that a machine chooses alike each time
+
+
+def is_plain(layer: nn.Module) -> bool:
+    """Return True if a layer is a plain linear layer in float32 on the CPU."""
+    if type(layer) is not nn.Linear or hasattr(layer, "_hf_hook"):
+        return False
+    hooked = layer._forward_hooks or layer._forward_pre_hooks
+    return not hooked and layer.weight.dtype == torch.float32 and layer.weight.device.type == "cpu"
+
+
+class LaidOut(nn.Linear):
+    """A linear layer with its weight in the order of oneDNN's kernels, for inference."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = layer.in_features, layer.out_features
+        self.bias = layer.bias
+        self._packed = _pack(layer.weight)
+        self.train(layer.training)
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        """The weight as it was [outputs, inputs], to the bit; a copy."""
+        return self._packed.to_dense()
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
+        """Return the layer's product."""
+        return _product(input, self._packed, self.bias)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}weight"] = self.weight
+
+
+def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return the product with a float32 weight, which oneDNN lays out once for few rows."""
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return lambda rows: F.linear(rows, weight)
+    packed = _pack(weight)
+    return lambda rows: _product(rows, packed, None)
+
+
+@torch.inference_mode()
+def lay_out_if_faster(blocks: nn.Module) -> bool:
+    """Lay the weights of blocks out for oneDNN, if that is faster on this processor and as exact.
+
+    The plain layers, one of each shape, have to take at most 0.75 of the time. Each laid-out layer
+    takes the place of the one before, so that the weights are in memory once; nobody else may hold
+    the model.
+
+    Returns:
+        True if the blocks were changed.
+    """
+    layers = [layer for _, _, layer in _plain_layers(blocks)]
+    large = layers and sum(layer.weight.numel() for layer in layers) >= _LEAST
+    if not (large and torch.backends.mkldnn.is_available() and _is_faster(layers)):
+        return False
+    del layers  # so that each is freed as soon as it is replaced
+    for parent, name, layer in _plain_layers(blocks):
+        setattr(parent, name, LaidOut(layer))
+    return True
+
+
+def parameters_of(model: PreTrainedModel) -> int:
+    """Return the number of a model's parameters, including those that are laid out."""
+    layers = (m for m in model.modules() if isinstance(m, LaidOut))
+    laid: int = sum(layer.in_features * layer.out_features for layer in layers)
+    return model.num_parameters() + laid
+
+
+def _plain_layers(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
+    """Yield a module's plain linear layers, each with its parent and its name there."""
+    # No list of the layers: each would keep its weight in memory until the last is replaced.
+    for parent in [m for m in module.modules() if type(m) is not nn.Linear]:
+        for name in [*parent._modules]:
+            layer: Any = parent._modules[name]
+            if is_plain(layer):
+                yield parent, name, layer
+
+
+def _is_faster(layers: list[nn.Linear]) -> bool:
+    """Return True if layers are faster laid out, and their products equal to rounding."""
+    draw = torch.Generator().manual_seed(0)
+    seconds = [0.0, 0.0]
+    for layer in {layer.weight.shape: layer for layer in layers}.values():
+        rows = torch.randn(_TIMED_ROWS, layer.in_features, generator=draw)
+        other = LaidOut(layer)
+        expected, product = layer(rows), other(rows)
+        error = 64 * torch.finfo(torch.float32).eps * float(expected.abs().max())
+        if not torch.allclose(product, expected, rtol=0.0, atol=error):
+            return False
+        for i, one in enumerate((layer, other)):
+            seconds[i] += least_seconds(one, rows)
+    return seconds[1] <= _FASTER * seconds[0]
+
+
+def least_seconds(product: Callable[[Tensor], Tensor], rows: Tensor) -> float:
+    """Return the least CPU seconds of a product on one thread, over a few rounds."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # threads that wait count as busy
+    try:
+        least = float("inf")
+        for _ in range(_ROUNDS):
+            start = time.thread_time()
+            product(rows)
+            least = min(least, time.thread_time() - start)
+        return least
+    finally:
+        torch.set_num_threads(threads)
+
+
+# torch uses these operators in compiled models, and has no public names for them. A packed weight
+# is opaque: it cannot be sliced, pickled or copied by `deepcopy`; `to_dense` returns its numbers.
+def _pack(weight: Tensor) -> Tensor:
+    onednn = torch.ops.mkldnn
+    packed: Tensor = onednn._reorder_linear_weight(weight.detach().contiguous(), ROWS)
+    return packed
+
+
+def _product(rows: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, packed, bias, "none", [], "")
+    return product

@@ -1,0 +1,120 @@
+"""Where a processor is faster in bfloat16, a trial runs in it if no labelled row changes."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from families import build
+from topics import ANIMALS, MONEY, write_csv
+from typer.testing import CliRunner
+
+from lastword import Decider, Tracer
+from lastword.cli import app
+from lastword.decide.options import DecideOptions
+from lastword.files.rows import read_objects
+from lastword.model import precision
+from lastword.model.backbone import Backbone
+from lastword.probes import Probe
+from lastword.trust.terms import Terms
+from lastword.tryout.labels import read_labels
+from lastword.tryout.precision import with_faster_dtype
+from lastword.tryout.run import ready, template_for
+
+pytestmark = pytest.mark.usefixtures("few_strengths")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The organism as a checkpoint, which may be loaded in any data type."""
+    path, tracer = tmp_path_factory.mktemp("organism"), Tracer.demo()
+    tracer.backbone.model.save_pretrained(path)
+    words: Any = tracer.tokenizer
+    words.save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor that is faster in bfloat16."""
+    monkeypatch.setattr("lastword.tryout.precision.faster_in_bfloat16", lambda backbone: True)
+
+
+def rows(count: int = 150) -> list[dict[str, str]]:
+    some = []
+    for i in range(count):
+        text = f"{(ANIMALS, MONEY)[i % 2][i % 4]} and {(ANIMALS, MONEY)[i % 2][(i // 4) % 4]} {i}"
+        some.append({"text": text, "label": ("animal", "money")[i % 2]})
+    return some
+
+
+def run(*arguments: str | Path) -> Any:
+    done = CliRunner().invoke(app, [*map(str, arguments)])
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def test_a_trial_in_bfloat16_is_continued_and_served_in_it(folder, fast, tmp_path):
+    truths = {row["text"]: row["label"] for row in rows()}
+    hidden = [row | {"label": row["label"] * (i < 30)} for i, row in enumerate(rows())]
+    table, out = write_csv(tmp_path / "topics.csv", hidden), tmp_path / "out"
+    command = ["try", table, "--model", folder, "--out", out]
+    done = run(*command, "--budget", "0s")
+    assert "runs in bfloat16, which is faster here and answers all 30 labelled" in done.stderr
+    policy = Probe.read(out / "next.probe.safetensors")
+    assert policy.subject.marks["dtype"] == "bfloat16"
+    drawn = read_objects(out / "next.csv")
+    write_csv(out / "next.csv", [row | {"label": truths[row["text"]]} for row in drawn])
+    assert run(*command, "--next", out / "next.csv").stdout.startswith("Proven")
+    # Neither the certificate nor a probe alone needs --dtype.
+    served = ["--questions", out / "questions.yaml", "--probe", out / "answer.probe.safetensors"]
+    for certificate in ([], ["--certificate", out / "certificate.toml"]):
+        text = ["--text", rows()[40]["text"], "--model", folder]
+        assert "animal" in run("decide", *text, *served, *certificate).stdout
+
+
+def another(options: DecideOptions) -> Decider:
+    """Load a model that answers differently in place of the one in bfloat16."""
+    assert options.dtype == "bfloat16"
+    tracer = Tracer.demo()
+    model = build("llama", vocab_size=tracer.backbone.model.config.vocab_size)
+    return Decider(Tracer(model, tracer.tokenizer, invariant=1.0))
+
+
+def test_an_answer_that_differs_keeps_float32_and_names_its_row(folder, fast, monkeypatch):
+    labels, options = read_labels(rows(40)), DecideOptions(folder)
+    decider = Decider.from_pretrained(options)
+    monkeypatch.setattr(Decider, "from_pretrained", another)
+    same, noted = with_faster_dtype(decider, options, labels, None, None)
+    other = another(replace(options, dtype="bfloat16"))
+    items = labels.items(template_for(decider.tracer, None))
+    answers = zip(*(d.correct_many(items, blind="none") for d in (decider, other)), strict=True)
+    differing = [a.id for a, b in answers if a.base_index != b.base_index]
+    assert same is decider
+    assert f"the model answers row {differing[0]} differently" in noted.notes[-1]
+    assert "--dtype bfloat16 takes it" in noted.notes[-1]
+
+
+def test_a_named_data_type_and_that_of_earlier_records_are_kept(
+    folder, fast, monkeypatch, tmp_path
+):
+    labels, options = read_labels(rows(40)), DecideOptions(folder)
+    decider = Decider.from_pretrained(options)
+    monkeypatch.setattr(Decider, "from_pretrained", another)
+    named = replace(options, dtype="float32")
+    assert with_faster_dtype(decider, named, labels, None, None) == (decider, labels)
+    ready(decider.tracer, labels, Terms(), budget=0.0).run(tmp_path)
+    assert with_faster_dtype(decider, options, labels, None, tmp_path) == (decider, labels)
+
+
+def test_a_large_float32_model_runs_in_bfloat16_only_if_its_products_are_faster(monkeypatch):
+    seconds = {torch.float32: 1.0, torch.bfloat16: 0.5}
+    monkeypatch.setattr(precision, "least_seconds", lambda product, rows: seconds[rows.dtype])
+    backbone = Backbone(build("llama"))
+    assert not precision.faster_in_bfloat16(backbone)  # too small
+    monkeypatch.setattr(precision, "_LEAST", 0)
+    assert precision.faster_in_bfloat16(backbone)
+    assert not precision.faster_in_bfloat16(Backbone(build("llama", dtype=torch.bfloat16)))
+    seconds[torch.bfloat16] = 0.7
+    assert not precision.faster_in_bfloat16(backbone)
