@@ -70,6 +70,9 @@ from lastword.lab.timing.contenders import ours
 from lastword.lab.timing.meter import Meter, metered, peak_bytes
 from lastword.model import embedded
 from lastword.model.layout import laid_out
+from lastword.model.loading import load
+from lastword.model.options import LoadOptions
+from lastword.model.parts import locate
 from lastword.probes import Probe, StateProbe
 from lastword.probes.unlike import Likeness
 from lastword.records.marks import Figure, Line, Panel, Rule
@@ -435,7 +438,8 @@ def user(model: str, data: Path, most: int, rounds: int, out: Path) -> dict[str,
     """Return CPU seconds of a probe's states over a user's, and over the floor; set by set."""
     results: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     tracer = Tracer.from_pretrained(model, prefix_cache=0)
-    trunk = tracer.backbone.parts.trunk
+    # A user's model has its weights as torch keeps them; the tracer may have laid its own out.
+    trunk = locate(load(LoadOptions(model)).model).trunk
     tokenizer: Any = tracer.tokenizer
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     with TICKETS.open(encoding="utf-8", newline="") as file:
