@@ -71,6 +71,8 @@ from lastword.engines import bulk
 bulk.BLOCK = bulk.TOGETHER = {BLOCK}
 main()
 """
+# Ray starts 32 processes for the footers of each table, and its workers at a low priority.
+FEW_PROCESSES = {"RAY_DATA_PARQUET_FOOTER_NUM_ACTORS": "1", "RAY_worker_niceness": "0"}
 
 
 def start(folder: Path, output: Path, *options: str) -> "subprocess.Popen[str]":
@@ -85,7 +87,11 @@ def start(folder: Path, output: Path, *options: str) -> "subprocess.Popen[str]":
     ]
     command += ["--input", str(folder / "texts.parquet"), "--output", str(output)]
     return subprocess.Popen(
-        [*command, *options], stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*command, *options],
+        env=os.environ | FEW_PROCESSES,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
 
 
