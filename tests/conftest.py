@@ -50,6 +50,8 @@ TOGETHER = {
     # A node that starts next to one of another file runs out of time.
     "Ray's": ("test_engines.py", "test_nodes.py", "test_bulk.py"),
 }
+# Files of a few long tests; at the end, one process would run them while the others are done.
+EARLY = ("test_gpu_script.py", "test_mcp.py", "test_objectives.py", "test_readers.py")
 # Reasons of skipped tests, and what the summary says about them.
 SKIPPED = {
     "no vLLM at": "of --engine vllm were NOT run: `make vllm` installs what they need",
@@ -110,7 +112,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # Files with slow tests come first, so that the rest divides evenly over the processes.
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    slow = {i.path for i in items if i.get_closest_marker("slow") or i.path.name in EARLY}
     count = Counter(item.path for item in items)
     items.sort(key=lambda item: (item.path not in slow, -count[item.path]))
     if not torch.cuda.is_available():
@@ -163,7 +165,8 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def few_strengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the bag of words of `try` two candidates instead of twelve, which halves its time."""
+    """Give the bag of words and the controls of `try` few candidates, which halves its time."""
+    monkeypatch.setattr("lastword.probes.controls.PENALTIES", (10.0, 100.0))
     monkeypatch.setattr("lastword.probes.words.STRENGTHS", (10.0,))
     monkeypatch.setattr("lastword.probes.words.FOLDS", 2)
 

@@ -18,6 +18,9 @@ from lastword.records.decision import Decision
 from lastword.records.parts import part_paths
 from lastword.text.tokens import EncodedItem
 
+# Ray runs its workers at nice 15, where they wait for every other test.
+PRIORITY = {"RAY_worker_niceness": "0"}
+
 
 class Noting(TracerDouble):
     """Writes a line for every group that it begins: its items, the process first."""
@@ -84,7 +87,8 @@ def notes(path: Path) -> list[list[str]]:
 
 def ready_for_workers(patch: pytest.MonkeyPatch) -> None:
     """Let workers find this module and this very lastword, and Ray report to nobody."""
-    patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    for name, value in (PRIORITY | {"RAY_USAGE_STATS_ENABLED": "0"}).items():
+        patch.setenv(name, value)
     places = Path(__file__).parent, Path(lastword.__file__).parents[1]
     patch.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))
 

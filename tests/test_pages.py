@@ -68,7 +68,8 @@ LEFT_OUT = {
 
 # Commands on several pages without files for later commands: they run only on the first page.
 ONCE = ("lastword demo", "lastword try examples/tickets.csv")
-TICKETS = 100  # rows of the stage's examples/tickets.csv
+TICKETS = 60  # rows of a page's examples/tickets.csv, enough for a certificate
+MORE_TICKETS = {"docs/probes.md": 100}  # `--unlike 0.01` needs 99 labels
 
 
 def arguments(command: str) -> list[str]:
@@ -108,11 +109,15 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = PATH.read_text(encoding="utf-8").splitlines()
     for name in ("items.jsonl", "mine.jsonl"):
         (folder / name).write_text("\n".join(rows[:4]), encoding="utf-8")
-    shutil.copytree(ROOT / "examples", folder / "examples")
-    tickets = folder / "examples" / "tickets.csv"
-    table = tickets.read_text(encoding="utf-8").splitlines(keepends=True)
-    tickets.write_text("".join(table[: TICKETS + 1]), encoding="utf-8")
     return folder
+
+
+def _write_examples(folder: Path, rows: int) -> None:
+    """Copy the examples, with the first rows of the tickets only."""
+    shutil.copytree(ROOT / "examples", folder)
+    tickets = folder / "tickets.csv"
+    table = tickets.read_text(encoding="utf-8").splitlines(keepends=True)
+    tickets.write_text("".join(table[: rows + 1]), encoding="utf-8")
 
 
 def _write_gguf(folder: Path) -> None:
@@ -152,6 +157,7 @@ SMALL = {
 
 @pytest.fixture
 def at_work(
+    page: str,
     stage: Path,
     once: Callable[[LoadOptions], Tracer],
     tmp_path: Path,
@@ -164,6 +170,7 @@ def at_work(
 
     for path in stage.iterdir():
         (tmp_path / path.name).symlink_to(path)
+    _write_examples(tmp_path / "examples", MORE_TICKETS.get(page, TICKETS))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
     search = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}

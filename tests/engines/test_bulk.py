@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from ray.data.exceptions import ExecutionTimeoutError
+from spread import PRIORITY
 from vllm_home import PYTHON, needs_vllm
 
 from lastword import Choice, Decider, Predicate, Tracer
@@ -71,6 +72,8 @@ from lastword.engines import bulk
 bulk.BLOCK = bulk.TOGETHER = {BLOCK}
 main()
 """
+# By default, Ray starts 32 processes to read the footers of each table.
+FOOTERS = {"RAY_DATA_PARQUET_FOOTER_NUM_ACTORS": "1"}
 
 
 def start(folder: Path, output: Path, *options: str) -> "subprocess.Popen[str]":
@@ -85,7 +88,11 @@ def start(folder: Path, output: Path, *options: str) -> "subprocess.Popen[str]":
     ]
     command += ["--input", str(folder / "texts.parquet"), "--output", str(output)]
     return subprocess.Popen(
-        [*command, *options], stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*command, *options],
+        env=os.environ | PRIORITY | FOOTERS,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
 
 

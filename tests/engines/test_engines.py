@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from forked import Forks
-from spread import Load, assert_same_records, notes, ready_for_workers
+from spread import PRIORITY, Load, assert_same_records, notes, ready_for_workers
 from tracer_double import TracerDouble, dataset
 
 import lastword
@@ -212,7 +212,7 @@ def test_workers_are_at_least_one():
 @pytest.fixture
 def command(forks: Forks) -> Callable[..., CompletedProcess[str]]:
     """Run the command line in another process."""
-    return partial(forks.run, "-m", "lastword", env=os.environ | {"COLUMNS": "200"})
+    return partial(forks.run, "-m", "lastword", env=os.environ | PRIORITY | {"COLUMNS": "200"})
 
 
 @needs_ray
