@@ -72,8 +72,6 @@ from lastword.engines import bulk
 bulk.BLOCK = bulk.TOGETHER = {BLOCK}
 main()
 """
-# By default, Ray starts 32 processes to read the footers of each table.
-FOOTERS = {"RAY_DATA_PARQUET_FOOTER_NUM_ACTORS": "1"}
 
 
 def start(folder: Path, output: Path, *options: str) -> "subprocess.Popen[str]":
@@ -89,7 +87,7 @@ def start(folder: Path, output: Path, *options: str) -> "subprocess.Popen[str]":
     command += ["--input", str(folder / "texts.parquet"), "--output", str(output)]
     return subprocess.Popen(
         [*command, *options],
-        env=os.environ | PRIORITY | FOOTERS,
+        env=os.environ | PRIORITY,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,

@@ -5,6 +5,7 @@ the ids that are done. A text that cannot be read becomes a row with its error.
 """
 
 import hashlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -155,6 +156,8 @@ def decide_files(
             f"{output} has answers to other questions, or of another model: give another --output, "
             f"or remove it with {beside}"
         )
+    # By default, Ray starts 32 processes for each table, to read the footers of its files.
+    os.environ.setdefault("RAY_DATA_PARQUET_FOOTER_NUM_ACTORS", "1")
     with connected(cluster, _SPARE):
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = sys.stderr.isatty()
