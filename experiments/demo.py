@@ -1,0 +1,176 @@
+"""The figures of docs/demo.md: the real model on `everyday`, the embedded models on their world.
+
+    lastword get smollm2-135m
+    OMP_NUM_THREADS=1 python experiments/demo.py RUNS
+
+It stores the records in RUNS, as `lastword eval` does, and continues an interrupted run. The result
+is `results/demo.json`.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+
+from lastword import Decider, Tracer
+from lastword.lab.benchmarks import find
+from lastword.lab.demo.story import REAL
+from lastword.lab.evaluation.runner import execute, prepare
+from lastword.lab.evaluation.statistics import judge
+from lastword.lab.evaluation.work import Work
+from lastword.model.embedded import EMBEDDED, Name
+from lastword.records.cells import mean
+from lastword.records.frame import load_records
+from lastword.records.metrics import Numbers, fixed_and_broken, mc1, pair_accuracy, pair_name
+from lastword.records.record import Record
+from lastword.rule.geometry import margin
+from lastword.trust.certification import Sample, outcome, read_sample
+from lastword.trust.summary import summary
+from lastword.trust.terms import Terms
+
+RESULT = Path(__file__).parent / "results" / "demo.json"
+COMMAND = "lastword get smollm2-135m && OMP_NUM_THREADS=1 python experiments/demo.py RUNS"
+SORTS = ("plain", "popular", "pair")
+FORMS = ("multi", "binary")
+PARTS = ("clean", "contested", "overwritten", "revised", "seen", "unseen")
+
+# The scores by which each row of the first table chooses.
+CHOOSERS: Mapping[str, Callable[[Record], Numbers]] = {
+    "the model": lambda r: r.decision.base_scores,
+    "TRACE": lambda r: r.decision.scores,
+    "question left out": lambda r: r.decision.blind_scores,
+    "shortest candidate": lambda r: [-len(text) for text in r.candidates],
+    "longest candidate": lambda r: [len(text) for text in r.candidates],
+    "first candidate": lambda r: [-place for place in range(len(r.candidates))],
+}
+
+
+def main(runs: Path) -> None:
+    """Compute the missing records, and write the figures."""
+    cell = run(REAL.model, REAL.benchmark, runs)
+    organisms = {name: organism(run(EMBEDDED + name, "demo", runs)) for name in get_args(Name)}
+    made_with = {"torch": torch.__version__, "threads": torch.get_num_threads()}
+    result = {"command": COMMAND, **made_with, "real": real(cell), "organisms": organisms}
+    RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def run(model: str, name: str, runs: Path) -> Path:
+    """Return the folder of a model's records of a benchmark, after computing what is missing."""
+    benchmark = find(name)
+    decider = Decider(Tracer.from_pretrained(model))
+    job = prepare(decider, Work(benchmark.load(None), benchmark.template()))
+    return execute(decider, job, runs).cell
+
+
+def real(folder: Path) -> dict[str, Any]:
+    """Return the figures of the real model."""
+    records, sample = Record.of(load_records(folder)), read_sample(folder)
+    answers = [(r.decision.base_index, r.decision.index) for r in records]
+    return {
+        "model": REAL.model,
+        "invariant": sample.run["invariant"],
+        "items": len(records),
+        "pairs": len(pairs(records)),
+        "choosers": {name: accuracies(records, scores) for name, scores in CHOOSERS.items()},
+        "operators": operators(records),
+        "depths": depths(records),
+        "judgement": asdict(judge(sample.cells)[0]),
+        "certificate": certificate(sample),
+        # One digit per item, in the benchmark's order.
+        **{
+            name: "".join(str(pair[place]) for pair in answers)
+            for place, name in enumerate(("base_answers", "answers"))
+        },
+    }
+
+
+def accuracies(records: Sequence[Record], scores: Callable[[Record], Numbers]) -> dict[str, Any]:
+    """Return the MC1 of some scores: of all items, by kind of question, and of whole pairs."""
+    right = {str(r.id): mc1(scores(r), r.truthful) for r in records}
+    sorts = {sort: mean([v for id, v in right.items() if id.startswith(sort)]) for sort in SORTS}
+    pair = pair_accuracy(list(right), list(right.values()))
+    return {"mc1": mean(list(right.values())), "sorts": sorts, "pairs": pair}
+
+
+def operators(records: Sequence[Record]) -> dict[str, Any]:
+    """Return the figures of the items that each operator decides."""
+    names = dict.fromkeys(r.decision.operator for r in records)
+    parts = {name: [r for r in records if r.decision.operator == name] for name in names}
+    return {
+        name: {key: value for key, value in score(part).items() if not key.startswith("mc2")}
+        | {"mc1_blind": mean([mc1(r.decision.blind_scores, r.truthful) for r in part])}
+        for name, part in parts.items()
+    }
+
+
+def depths(records: Sequence[Record]) -> dict[str, Any]:
+    """Return the figures of each depth, read as if it were the last."""
+    each = range(records[0].decision.trajectory.shape[1])
+    both = pairs(records)
+    decisive = [
+        alike(pair, r.decision.decisive_layer)
+        for pair in both
+        for r in pair
+        if r.decision.operator == "decisive"
+    ]
+    return {
+        "mc1": [mean([mc1(at(r, depth), r.truthful) for r in records]) for depth in each],
+        "alike": [mean([float(alike(pair, depth)) for pair in both]) for depth in each],
+        "apart": [float(np.median([margin(at(r, depth)) for r in records])) for depth in each],
+        "decided": len(decisive),
+        "decided_alike": sum(decisive),
+    }
+
+
+def pairs(records: Sequence[Record]) -> list[list[Record]]:
+    """Return the pairs of records."""
+    names = dict.fromkeys(name for r in records if (name := pair_name(str(r.id))) is not None)
+    return [[r for r in records if pair_name(str(r.id)) == name] for name in names]
+
+
+def alike(pair: Sequence[Record], depth: int) -> bool:
+    """Return True if a depth gives both questions of a pair the same answer."""
+    first, second = (at(r, depth).argmax() for r in pair)
+    return bool(first == second)
+
+
+def at(record: Record, depth: int) -> np.ndarray:
+    """Return the scores of the candidates at a depth."""
+    return record.decision.trajectory[:, depth]
+
+
+def certificate(sample: Sample) -> list[str]:
+    """Return the lines that `lastword certify` prints."""
+    certified = outcome(sample, Terms())
+    subject = REAL.model, [*sample.benchmarks], sample.failed
+    return summary(certified.finding, *subject, certified.controls)
+
+
+def organism(folder: Path) -> dict[str, Any]:
+    """Return an embedded model's figures by form, kind of fact and template."""
+    records = Record.of(load_records(folder))
+    labels = [str(r.id).split("/") for r in records]
+    figures: dict[str, Any] = {"invariant": records[0].decision.invariant}
+    for form in FORMS:
+        for name in (form, *(f"{form}/{part}" for part in PARTS)):
+            wanted = set(name.split("/"))
+            part = [r for r, label in zip(records, labels, strict=True) if wanted <= set(label)]
+            figures[name] = score(part)
+    return figures
+
+
+def score(records: Sequence[Record]) -> dict[str, Any]:
+    """Return the mean metrics of some records, and how many answers were corrected and broken."""
+    metrics = ("mc1_base", "mc1", "mc2_base", "mc2")
+    fixed, broken = fixed_and_broken([r.gain for r in records])
+    means = {name: mean([getattr(r, name) for r in records]) for name in metrics}
+    return {"items": len(records), **means, "fixed": fixed, "broken": broken}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
