@@ -37,8 +37,8 @@ from injections import FIRST, HARMLESS, inputs, sentences
 from probes import RESULTS, answers, question, read, rows_of
 
 from lastword import Tracer
-from lastword.decide.decider import read_passages
 from lastword.decide.questionnaire import prepare
+from lastword.decide.states import read_passages
 from lastword.probes import fit_state
 from lastword.probes.state import POOLINGS, StateProbe
 

@@ -19,8 +19,8 @@ import numpy as np
 from probes import question, rows_of
 
 from lastword import Tracer
-from lastword.decide.decider import read_states
 from lastword.decide.questionnaire import prepare
+from lastword.decide.states import read_states
 from lastword.model.encoder import Encoder
 from lastword.probes import bag_of_words, fit_state
 from lastword.probes.state import OWN, StateFit, fit_beside

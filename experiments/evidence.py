@@ -41,9 +41,9 @@ from lastword.records.columns import to_table
 from lastword.records.info import find_cells, read_run
 from lastword.records.parts import missing_places, part_paths, read_part
 from lastword.records.run import Run
+from lastword.text.chat import Chat
 from lastword.text.items import Blind, Item
 from lastword.text.question import Choice, Option
-from lastword.text.tokens import Chat
 
 SMOLLM2 = "lastword/smollm2-135m"
 STORIES = "stories260K"

@@ -29,7 +29,8 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from lastword import Choice
-from lastword.decide.decider import Decider, read_states, subject_of
+from lastword.decide.decider import Decider, subject_of
+from lastword.decide.states import read_states
 from lastword.decide.tracer import Tracer
 from lastword.lab.timing.contenders import Sums, ours, sums_of
 from lastword.lab.timing.meter import metered, peak_bytes, synchronise

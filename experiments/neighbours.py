@@ -110,9 +110,9 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
     from scipy.special import softmax
 
     from lastword import Tracer
-    from lastword.decide.decider import read_states
     from lastword.decide.item import item_of
     from lastword.decide.questionnaire import prepare
+    from lastword.decide.states import read_states
     from lastword.probes import bag_of_words, fit_state
     from lastword.probes.state import POOLINGS
     from lastword.trust.claims import Claim, judge

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from lastword import Choice, Option, Tracer
-from lastword.decide.decider import read_states
 from lastword.decide.item import item_of
 from lastword.decide.questionnaire import prepare
+from lastword.decide.states import read_states
 from lastword.probes import bag_of_words, fit_state
 from lastword.probes.stacked import fit_stacked
 from lastword.probes.state import POOLINGS

@@ -10,7 +10,7 @@ import lastword
 import lastword.cli
 from lastword import Item, Tracer
 from lastword.errors import ItemError
-from lastword.text.tokens import Chat, describe_chat
+from lastword.text.chat import Chat, describe_chat
 
 SWITCH = (
     "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}assistant "

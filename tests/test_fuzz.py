@@ -38,9 +38,9 @@ from lastword.model.weights.invariant import read_invariant
 from lastword.probes.probe import Probe
 from lastword.probes.state import fit_state
 from lastword.rule.theta import Theta
+from lastword.text.chat import require_settled
 from lastword.text.question import Choice
 from lastword.text.reading import read_items
-from lastword.text.tokens import require_settled
 from lastword.trust.certificate import Certificate, Subject
 from lastword.trust.policy import Policy
 from lastword.trust.predictions import read_plain

@@ -9,7 +9,8 @@ from typer.testing import CliRunner, Result
 
 from lastword import Tracer
 from lastword.cli import app
-from lastword.decide.decider import read_states, subject_of
+from lastword.decide.decider import subject_of
+from lastword.decide.states import read_states
 from lastword.decide.templates import template_of
 from lastword.probes.probe import Probe
 from lastword.probes.state import Pooling, fit_state

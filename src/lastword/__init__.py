@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from lastword.records.frame import load_records
     from lastword.rule.answer import Gate
     from lastword.rule.theta import Theta
+    from lastword.text.chat import Chat
     from lastword.text.items import Item
     from lastword.text.question import Choice, Multi, Option, Predicate, Score
-    from lastword.text.tokens import Chat
     from lastword.trust.plain_certificate import PlainCertificate
     from lastword.tryout.run import try_labels
 
@@ -85,7 +85,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Chat": "lastword.text.tokens",
+    "Chat": "lastword.text.chat",
     "Choice": "lastword.text.question",
     "DecideOptions": "lastword.decide.options",
     "Decider": "lastword.decide.decider",

@@ -20,7 +20,7 @@ from lastword.lab.evaluation.work import Work
 from lastword.model.options import LoadOptions
 from lastword.records.run import Shard
 from lastword.rule.theta import Theta
-from lastword.text.tokens import Chat
+from lastword.text.chat import Chat
 
 Run = Callable[..., tuple[int, str, str]]
 

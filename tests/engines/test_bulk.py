@@ -21,9 +21,10 @@ from vllm_home import PYTHON, needs_vllm
 
 from lastword import Choice, Decider, Predicate, Tracer
 from lastword.decide.answer import row_of
-from lastword.decide.decider import read_states, subject_of
+from lastword.decide.decider import subject_of
 from lastword.decide.options import DecideOptions
 from lastword.decide.questions_file import write_questions
+from lastword.decide.states import read_states
 from lastword.engines import bulk
 from lastword.engines.ray import Cluster
 from lastword.errors import InputError, RecordError

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lastword import Choice, Tracer
-from lastword.decide.decider import Decider, read_states
+from lastword.decide.decider import Decider
 from lastword.decide.item import item_of
+from lastword.decide.states import read_states
 from lastword.decide.templates import TEMPLATES
 from lastword.errors import InputError, RecordError
 from lastword.lab.benchmarks.jsonl import jsonl

@@ -28,9 +28,9 @@ from lastword.model.options import LoadOptions
 from lastword.model.weights.invariant import read_invariant
 from lastword.rule.theta import Theta
 from lastword.text import chat_template as templates
+from lastword.text.chat import templated
 from lastword.text.chat_template import require_bounded
 from lastword.text.messages import Message, as_dicts
-from lastword.text.tokens import templated
 
 CODE = "open({!r}, 'w').close()\nclass Evil: pass\ndef generate(*_, **__): pass\n"
 REMOTE = {"AutoConfig": "evil.Evil", "AutoModelForCausalLM": "evil.Evil"}

@@ -8,8 +8,9 @@ import pytest
 from topics import LABELS, NAME, QUESTION, TEMPLATE, TEXTS, probe_of
 
 from lastword import Decider, Tracer
-from lastword.decide.decider import read_states, subject_of
+from lastword.decide.decider import subject_of
 from lastword.decide.item import item_of
+from lastword.decide.states import read_states
 from lastword.errors import InputError, ItemError
 from lastword.methods import resolve
 from lastword.probes.probe import Probe

@@ -11,8 +11,9 @@ from small_encoders import DEPTH, write_encoder
 from topics import LABELS, NAME, QUESTION, TEMPLATE, TEXTS
 
 from lastword import Decider, ProbeClassifier, Tracer
-from lastword.decide.decider import read_states, subject_of
+from lastword.decide.decider import subject_of
 from lastword.decide.item import item_of
+from lastword.decide.states import read_states
 from lastword.errors import InputError
 from lastword.model.encoder import Encoder
 from lastword.probes.probe import Probe

@@ -7,8 +7,8 @@ import pytest
 from topics import QUESTION, TEMPLATE, TEXTS, probe_of
 
 from lastword import Decider, Tracer
-from lastword.decide.decider import read_states
 from lastword.decide.item import candidates_of
+from lastword.decide.states import read_states
 from lastword.probes.probe import Probe
 from lastword.probes.threshold import THRESHOLDS, choose_threshold
 

@@ -34,7 +34,8 @@ from lastword.service.settings import Settings
 from lastword.text.branch import Branch
 from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
-from lastword.text.tokens import Encoded, EncodedItem, count_tokens
+from lastword.text.tokenizer import count_tokens
+from lastword.text.tokens import Encoded, EncodedItem
 from lastword.trust.calibration import Calibration
 from lastword.trust.certificate import Certificate
 from lastword.trust.policy import OFF, Policy

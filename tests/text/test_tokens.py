@@ -23,17 +23,11 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from lastword.errors import InputError, ItemError
 from lastword.rule.theta import Theta, TokensTheta
+from lastword.text.chat import Chat, chat_prompt, describe_chat, require_settled
 from lastword.text.chat_template import today
 from lastword.text.items import Item
 from lastword.text.passages import encode_passages
-from lastword.text.tokens import (
-    Chat,
-    EncodedItem,
-    chat_prompt,
-    describe_chat,
-    encode,
-    require_settled,
-)
+from lastword.text.tokens import EncodedItem, encode
 
 CORPUS = [
     "the capital of france is paris",

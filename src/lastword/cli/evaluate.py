@@ -21,8 +21,8 @@ from lastword.files.strict_json import to_json
 from lastword.files.wording import counted
 from lastword.model.digest import require_there
 from lastword.rule.theta import Theta
+from lastword.text.chat import Chat
 from lastword.text.items import Blind, Recorded
-from lastword.text.tokens import Chat
 
 if TYPE_CHECKING:
     from lastword.engines import Engine
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from lastword.records.info import RunInfo
     from lastword.records.run import Shard
     from lastword.text.items import Item
-    from lastword.text.tokens import EncodedItem, Tokenizer
+    from lastword.text.tokenizer import Tokenizer
+    from lastword.text.tokens import EncodedItem
 
 # The columns of the table, with the fields of `Summary` that they show.
 _NAMES = ("model", "benchmark")
@@ -320,7 +321,8 @@ def _percent(share: float, sign: str = "") -> str:
 
 def _show_prompt(model: DecideOptions, work: "Work") -> None:
     """Print the first item: prompt, candidates, and the tokens around their boundary."""
-    from lastword.text.tokens import describe_chat, encode
+    from lastword.text.chat import describe_chat
+    from lastword.text.tokens import encode
 
     tokenizer, chat, theta = load_tokenizer(model), model.chat, model.theta or Theta()
     item = work.dataset.items(work.template)[0]
@@ -343,7 +345,7 @@ def _show_prompt(model: DecideOptions, work: "Work") -> None:
 
 def _as_read(text: str, item: "Item", tokenizer: "Tokenizer", chat: Chat | None) -> str:
     """Return a prompt of the item as the model reads it, with the chat template applied."""
-    from lastword.text.tokens import chat_prompt, templated
+    from lastword.text.chat import chat_prompt, templated
 
     if item.messages is not None:
         return templated(item.messages, tokenizer, chat)

@@ -18,13 +18,14 @@ from lastword.decide.options import DecideOptions
 from lastword.errors import InputError
 from lastword.model.options import HeadDtype, Quantize
 from lastword.rule.theta import Theta
-from lastword.text.tokens import Chat, Overflow
+from lastword.text.chat import Chat
+from lastword.text.tokenizer import Overflow
 
 if TYPE_CHECKING:
     from lastword.decide.decider import Decider
     from lastword.engines.ray import Cluster
     from lastword.engines.vllm.settings import VllmSettings
-    from lastword.text.tokens import Tokenizer
+    from lastword.text.tokenizer import Tokenizer
 
 
 def load_decider(options: DecideOptions) -> "Decider":

@@ -4,21 +4,19 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, cast
 
-import numpy as np
-from jaxtyping import Float
-
 from lastword.decide.answer import Answers, MultiAnswer, PredicateAnswer, SingleAnswer, answer_of
 from lastword.decide.batch import Read, Scope
-from lastword.decide.item import Input, inputs_of, item_of, render, text_of
+from lastword.decide.item import Input, inputs_of, item_of, text_of
 from lastword.decide.options import DecideOptions
 from lastword.decide.plan import Part, Plan
 from lastword.decide.probed import PooledStates, from_depths, from_states, is_sure, state_of
 from lastword.decide.questionnaire import Questionnaire, prepare, singles
 from lastword.decide.served import NearMissWarning, Served, probe_name
+from lastword.decide.states import read_passages
 from lastword.decide.templates import template_in_force
 from lastword.decide.tracer import (
     OnError,
@@ -26,7 +24,6 @@ from lastword.decide.tracer import (
     answered,
     encode_valid,
     grouped,
-    not_finite,
 )
 from lastword.errors import CertificateError, InputError, ItemError, NonFiniteError
 from lastword.methods import certified, correction_of, entry, resolve
@@ -38,13 +35,12 @@ from lastword.model.named import published
 from lastword.model.options import refuse_unknown
 from lastword.probes.probe import Probe
 from lastword.probes.stacked import StackedProbe
-from lastword.probes.state import OWN, Pooling
+from lastword.probes.state import OWN
 from lastword.probes.trajectory import TrajectoryProbe
 from lastword.records.decision import Decision
 from lastword.rule.theta import Theta
 from lastword.text.items import Blind, Item
 from lastword.text.passages import Passage
-from lastword.text.prompt_template import Template
 from lastword.text.question import Choice, Multi, Question, Single, question_digest
 from lastword.text.tokens import EncodedItem
 from lastword.trust.certificate import Certificate, Subject
@@ -677,59 +673,6 @@ def _read_shared(
         for rows, places in zip(pooled, passages.values(), strict=True):
             states |= {place: PooledStates(rows, chosen) for place in places}
     return states
-
-
-def read_passages(
-    tracer: Tracer,
-    texts: Sequence[tuple[str, str | None]],
-    question: Question,
-    template: Template,
-    pooling: Pooling,
-) -> list[Passage | ItemError]:
-    """Return the tokens of each text's prompt that a probe pools, or the text's error.
-
-    Texts come with their names. An error gives the name, or the index if that is None.
-    """
-    prompts = [render(text, question, template) for text, _ in texts]
-    read = tracer.passages(prompts, [text for text, _ in texts] if pooling == "mean" else None)
-    return [
-        ItemError(passage.reason, str(place) if name is None else name)
-        if isinstance(passage, ItemError)
-        else passage
-        for place, (passage, (_, name)) in enumerate(zip(read, texts, strict=True))
-    ]
-
-
-def read_states(
-    tracer: Tracer,
-    texts: Sequence[str],
-    question: Question,
-    template: Template,
-    poolings: Sequence[Pooling],
-) -> Float[np.ndarray, "texts depths poolings width"]:
-    """Return the pooled states of some texts at every depth, for a fit.
-
-    Raises:
-        ItemError: A text cannot be read.
-        NonFiniteError: States are not finite.
-    """
-    # All poolings of one text stand next to each other, so that they share one forward pass.
-    entries: list[tuple[str, str | None]] = [(text, None) for text in texts]
-    each = [read_passages(tracer, entries, question, template, pooling) for pooling in poolings]
-    passages = list[Passage]()
-    for passage in chain.from_iterable(zip(*each, strict=True)):
-        if isinstance(passage, ItemError):
-            raise passage
-        passages.append(passage)
-    depths = range(tracer.profile.depth + 1)
-    states = tracer.pooled(passages, depths)
-    if (fault := not_finite(states, depths)) is not None:
-        raise fault
-    shape = (len(texts), len(poolings), *states.shape[1:])
-    by_text: Float[np.ndarray, "texts depths poolings width"] = np.ascontiguousarray(
-        states.reshape(shape).swapaxes(1, 2)
-    )
-    return by_text
 
 
 def _correction_of(correction: Correction | str, tracer: Tracer) -> Correction:

@@ -36,10 +36,12 @@ from lastword.rule.router import Ruling, settle
 from lastword.rule.scorer import Scorer, ScorerReadings
 from lastword.rule.theta import Theta
 from lastword.text.branch import Branch
+from lastword.text.chat import describe_chat, require_settled
 from lastword.text.forest import plan
 from lastword.text.items import Blind, Item, as_item, rows_of
 from lastword.text.passages import Passage, encode_passages
-from lastword.text.tokens import EncodedItem, Tokenizer, describe_chat, encode, require_settled
+from lastword.text.tokenizer import Tokenizer
+from lastword.text.tokens import EncodedItem, encode
 
 OnError = Literal["raise", "return"]
 T = TypeVar("T")

@@ -43,7 +43,8 @@ from lastword.rule.theta import Theta
 from lastword.rule.tile import Tile
 from lastword.text.branch import Branch
 from lastword.text.items import Item
-from lastword.text.tokens import Encoded, EncodedItem, Ids
+from lastword.text.tokenizer import Ids
+from lastword.text.tokens import Encoded, EncodedItem
 
 NAME = "lastword"
 BASE = "base-sum"  # the same number as the harness's

@@ -26,7 +26,7 @@ from lastword.model.splitters import require_merges, settle_splitter
 from lastword.model.weights import hub
 from lastword.model.weights.gguf import ARCHITECTURES, GgufCheckpoint, Header, is_gguf, open_file
 from lastword.model.weights.identity import file_digest
-from lastword.text.tokens import Tokenizer
+from lastword.text.tokenizer import Tokenizer
 
 # Keys of a header that transformers ignores, with their names in the config.
 _IGNORED = {

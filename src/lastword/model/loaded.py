@@ -10,7 +10,7 @@ from lastword.model.digest import load_digest
 from lastword.model.options import LoadOptions
 from lastword.model.weights.invariant import Factors, model_invariant, read_invariant
 from lastword.rule.theta import Theta
-from lastword.text.tokens import Tokenizer
+from lastword.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

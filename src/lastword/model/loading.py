@@ -57,7 +57,7 @@ from lastword.model.weights.identity import ADAPTER, is_adapter, model_files
 from lastword.model.weights.layouts import HEADS, KV_HEADS
 from lastword.rule.theta import Theta
 from lastword.text.chat_template import require_bounded
-from lastword.text.tokens import Tokenizer, as_errors
+from lastword.text.tokenizer import Tokenizer, as_errors
 
 _log = logging.getLogger("lastword")
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from lastword.errors import InputError
 from lastword.model.embedded import EMBEDDED
 from lastword.rule.theta import Theta
-from lastword.text.tokens import Chat, Overflow
+from lastword.text.chat import Chat
+from lastword.text.tokenizer import Overflow
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 HeadDtype = Literal["float32", "model"]

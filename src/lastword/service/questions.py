@@ -22,7 +22,8 @@ from lastword.service.refusal import Refusal
 from lastword.service.service import Service, require_distinct
 from lastword.service.settings import LONG
 from lastword.text.question import Question, Single
-from lastword.text.tokens import EncodedItem, Tokenizer, count_tokens, token_counts
+from lastword.text.tokenizer import Tokenizer, count_tokens, token_counts
+from lastword.text.tokens import EncodedItem
 
 MOST_QUESTIONS = 400
 _MOST_WARNINGS = 8  # near misses of a request that the log and the header name

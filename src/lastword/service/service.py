@@ -29,7 +29,8 @@ from lastword.service.running import Running
 from lastword.service.settings import LONG, MOST_CHARACTERS, Settings
 from lastword.service.worker import Order, ReadJob, Worker, run_jobs
 from lastword.text.items import Item
-from lastword.text.tokens import EncodedItem, count_tokens
+from lastword.text.tokenizer import count_tokens
+from lastword.text.tokens import EncodedItem
 from lastword.version import __version__
 
 Result = TypeVar("Result")

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 
 from lastword.errors import ItemError
 from lastword.files.cells import text_fault
-from lastword.text.tokens import (
+from lastword.text.chat import Chat, chat_prompt
+from lastword.text.tokenizer import (
     SHORTEN,
-    Chat,
     Ids,
     Overflow,
     Reader,
     Text,
     Tokenizer,
-    chat_prompt,
     check_ids,
     common_length,
     exceeds,

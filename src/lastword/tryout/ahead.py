@@ -6,8 +6,8 @@ from contextlib import suppress
 import numpy as np
 
 from lastword.decide.batch import Scope
-from lastword.decide.decider import read_states
 from lastword.decide.item import item_of
+from lastword.decide.states import read_states
 from lastword.decide.tracer import Tracer
 from lastword.errors import ItemError, NonFiniteError
 from lastword.model.backend import Pooled

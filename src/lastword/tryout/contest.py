@@ -16,8 +16,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import softmax
 
-from lastword.decide.decider import read_passages, read_states, subject_of
+from lastword.decide.decider import subject_of
 from lastword.decide.item import candidates_of, item_of
+from lastword.decide.states import read_passages, read_states
 from lastword.decide.tracer import Tracer, not_finite
 from lastword.errors import ItemError
 from lastword.model.backend import Profile

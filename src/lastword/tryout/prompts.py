@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool
 
-from lastword.decide.decider import read_states
 from lastword.decide.decision_prompt import DecisionPrompt
 from lastword.decide.item import item_of, render
+from lastword.decide.states import read_states
 from lastword.decide.templates import DEFAULT, TEMPLATES
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError, ItemError

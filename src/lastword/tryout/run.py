@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from lastword.decide.batch import Scope
-from lastword.decide.decider import Decider, read_states
+from lastword.decide.decider import Decider
 from lastword.decide.item import candidates_of, item_of
 from lastword.decide.questions_file import write_questions
+from lastword.decide.states import read_states
 from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError, ItemError

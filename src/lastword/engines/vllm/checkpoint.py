@@ -17,7 +17,7 @@ from lastword.model.parts import context_length
 from lastword.model.reading import dtype_name
 from lastword.model.weights.invariant import Factors, read_invariant
 from lastword.rule.theta import Theta
-from lastword.text.tokens import Tokenizer
+from lastword.text.tokenizer import Tokenizer
 
 REFERENCE_BYTES = 2**30  # checkpoints up to this size are also loaded here, for the check
 

@@ -36,9 +36,10 @@ from lastword.records.info import (
 from lastword.records.parts import serialise
 from lastword.records.record import Place, Row, failure
 from lastword.records.run import Run, Shard
+from lastword.text.chat import Chat, describe_chat
 from lastword.text.items import Item
 from lastword.text.prompt_template import template_name
-from lastword.text.tokens import Chat, EncodedItem, describe_chat
+from lastword.text.tokens import EncodedItem
 
 if TYPE_CHECKING:
     from lastword.decide.decider import Decider
