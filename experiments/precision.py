@@ -22,9 +22,9 @@ from scipy.stats import hypergeom
 from second_round import MANY_OPTIONS
 
 from lastword import Tracer
-from lastword.decide.decider import read_states
 from lastword.decide.item import item_of
 from lastword.decide.questionnaire import prepare
+from lastword.decide.states import read_states
 from lastword.model.precision import faster_in_bfloat16
 from lastword.probes import fit_state
 
