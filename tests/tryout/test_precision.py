@@ -61,7 +61,7 @@ def test_a_trial_in_bfloat16_is_continued_and_served_in_it(folder, fast, tmp_pat
     table, out = write_csv(tmp_path / "topics.csv", hidden), tmp_path / "out"
     command = ["try", table, "--model", folder, "--out", out]
     done = run(*command, "--budget", "0s")
-    assert "runs in bfloat16, which is faster here and answers all 30 labelled" in done.stderr
+    assert "runs in bfloat16: it is faster here, and gives all 30 labelled rows" in done.stderr
     policy = Probe.read(out / "next.probe.safetensors")
     assert policy.subject.marks["dtype"] == "bfloat16"
     drawn = read_objects(out / "next.csv")
@@ -92,8 +92,8 @@ def test_an_answer_that_differs_keeps_float32_and_names_its_row(folder, fast, mo
     answers = zip(*(d.correct_many(items, blind="none") for d in (decider, other)), strict=True)
     differing = [a.id for a, b in answers if a.base_index != b.base_index]
     assert same is decider
-    assert f"the model answers row {differing[0]} differently" in noted.notes[-1]
-    assert "--dtype bfloat16 takes it" in noted.notes[-1]
+    assert f"faster here, but answers row {differing[0]} differently" in noted.notes[-1]
+    assert "--dtype bfloat16 uses it" in noted.notes[-1]
 
 
 def test_a_named_data_type_and_that_of_earlier_records_are_kept(
