@@ -1,6 +1,7 @@
 """Weights laid out for oneDNN: which layers, when, and with the same numbers."""
 
 import copy
+import pickle
 import weakref
 
 import numpy as np
@@ -91,6 +92,51 @@ def test_a_model_is_left_alone_if_it_gains_nothing(fault, faster, monkeypatch):
     if fault == "small":
         monkeypatch.setattr(layout, "_LEAST", 2**23)
     assert not lay_out_if_faster(locate(model).blocks) and linear_layers(model) == {nn.Linear}
+
+
+def test_onednn_without_a_kernel_leaves_a_model_alone(faster, monkeypatch):
+    def refuse(self: LaidOut, rows: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("could not create a primitive")
+
+    monkeypatch.setattr(LaidOut, "forward", refuse)
+    model = build("llama")
+    assert not lay_out_if_faster(locate(model).blocks) and linear_layers(model) == {nn.Linear}
+
+
+def test_layers_that_share_a_weight_are_left_alone(faster):
+    layer, tied, alone = (nn.Linear(4, 4) for _ in range(3))
+    tied.weight = layer.weight
+    holder = nn.ModuleDict({"a": layer, "b": nn.ModuleDict({"tied": tied, "alone": alone})})
+    assert lay_out_if_faster(holder)
+    assert [name for name, m in holder.named_modules() if type(m) is LaidOut] == ["b.alone"]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_copy_has_the_same_products(copied):
+    one, rows = LaidOut(nn.Linear(100, 130)), torch.randn(7, 100)
+    with torch.inference_mode():
+        assert torch.equal(copied(one)(rows), one(rows))
+
+
+def test_gradients_are_those_of_the_layer():
+    plain, rows = nn.Linear(30, 20), torch.randn(5, 30)
+    one, gradients = LaidOut(plain), []
+    for layer in (plain, one):
+        x = rows.clone().requires_grad_()
+        layer(x).square().sum().backward()
+        gradients.append(x.grad)
+    assert torch.allclose(gradients[0], gradients[1], atol=1e-5)
+
+
+def test_a_weight_can_be_read_but_neither_changed_nor_converted():
+    plain = nn.Linear(30, 20)
+    one = LaidOut(plain)
+    assert torch.equal(one.weight, plain.weight) and one.to("cpu") is one
+    with pytest.raises(RuntimeError, match="[Ii]nplace update"):
+        one.weight.zero_()
+    for convert in (one.bfloat16, one.double, lambda: one.to("meta")):
+        with pytest.raises(RuntimeError, match="load the model with another dtype or device"):
+            convert()
 
 
 def test_each_weight_is_freed_before_the_next_is_laid_out(faster, monkeypatch):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from families import build
-from topics import ANIMALS, MONEY, write_csv
+from topics import ANIMALS, MONEY, probe_of, write_csv
 from typer.testing import CliRunner
 
 from lastword import Decider, Tracer
@@ -61,7 +61,7 @@ def test_a_trial_in_bfloat16_is_continued_and_served_in_it(folder, fast, tmp_pat
     table, out = write_csv(tmp_path / "topics.csv", hidden), tmp_path / "out"
     command = ["try", table, "--model", folder, "--out", out]
     done = run(*command, "--budget", "0s")
-    assert "runs in bfloat16: it is faster here, and gives all 30 labelled rows" in done.stderr
+    assert "runs in bfloat16: it is faster here, and gives every labelled row" in done.stderr
     policy = Probe.read(out / "next.probe.safetensors")
     assert policy.subject.marks["dtype"] == "bfloat16"
     drawn = read_objects(out / "next.csv")
@@ -108,13 +108,34 @@ def test_a_named_data_type_and_that_of_earlier_records_are_kept(
     assert with_faster_dtype(decider, options, labels, None, tmp_path) == (decider, labels)
 
 
+def test_records_in_bfloat16_are_continued_in_it_on_any_processor(folder, monkeypatch, tmp_path):
+    monkeypatch.setattr("lastword.tryout.precision.faster_in_bfloat16", lambda backbone: False)
+    labels, options = read_labels(rows(12)), DecideOptions(folder)
+    half = Decider.from_pretrained(replace(options, dtype="bfloat16"))
+    ready(half.tracer, labels, Terms(), budget=0.0).run(tmp_path)
+    decider, same = with_faster_dtype(
+        Decider.from_pretrained(options), options, labels, None, tmp_path
+    )
+    assert decider.subject == half.subject and same is labels
+
+
+@pytest.mark.parametrize(("made_in", "used"), [("bfloat16", "bfloat16"), ("float16", "auto")])
+def test_options_take_a_probes_data_type_unless_it_is_float16(made_in, used):
+    probe = probe_of(Tracer.demo())
+    marks = {**probe.subject.marks, "dtype": made_in}
+    probe = replace(probe, subject=replace(probe.subject, marks=marks))
+    assert DecideOptions("some/model", probes=[probe]).dtype == used
+    assert DecideOptions("some/model", probes=[probe], dtype="float32").dtype == "float32"
+    assert DecideOptions("lastword/demo-organism", probes=[probe]).dtype == "auto"
+
+
 def test_a_large_float32_model_runs_in_bfloat16_only_if_its_products_are_faster(monkeypatch):
-    seconds = {torch.float32: 1.0, torch.bfloat16: 0.5}
+    seconds = {torch.float32: 1.0, torch.bfloat16: 0.25}
     monkeypatch.setattr(precision, "least_seconds", lambda product, rows: seconds[rows.dtype])
     backbone = Backbone(build("llama"))
     assert not precision.faster_in_bfloat16(backbone)  # too small
     monkeypatch.setattr(precision, "_LEAST", 0)
     assert precision.faster_in_bfloat16(backbone)
     assert not precision.faster_in_bfloat16(Backbone(build("llama", dtype=torch.bfloat16)))
-    seconds[torch.bfloat16] = 0.7
+    seconds[torch.bfloat16] = 0.35
     assert not precision.faster_in_bfloat16(backbone)

@@ -50,8 +50,10 @@ class DecideOptions(LoadOptions):
             from lastword.trust.certificate import Certificate  # imports numpy and scipy
 
             object.__setattr__(self, "certificate", Certificate.read(self.certificate))
-        if self.dtype == "auto" and (subject := self._subject()) is not None:
-            object.__setattr__(self, "dtype", subject.marks.get("dtype", "auto"))
+        if self.dtype == "auto" and self.embedded is None and (subject := self._subject()):
+            dtype = subject.marks.get("dtype")
+            if dtype in ("float32", "bfloat16"):  # float16 is slow on a CPU
+                object.__setattr__(self, "dtype", dtype)
 
     def _subject(self) -> "Subject | None":
         """Return the model that the certificate is for, or else the first probe that needs one."""

@@ -133,6 +133,9 @@ class Tracer:
     def from_pretrained(cls, model: str | Path | LoadOptions, **options: Any) -> "Tracer":
         """Load a checkpoint: a hub name, a local folder, a GGUF file, or a LoRA adapter's folder.
 
+        The blocks' weights may be laid out for oneDNN (`model/layout.py`), and then cannot be
+        changed; those of a model that is given to `Tracer` are not.
+
         Args:
             model: Its name or path, or a `LoadOptions` with everything.
             options: Fields of `LoadOptions`.

@@ -5,6 +5,7 @@ that Intel did not make. oneDNN uses them all, but needs the weights in an order
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,7 +30,10 @@ def is_plain(layer: nn.Module) -> bool:
 
 
 class LaidOut(nn.Linear):
-    """A linear layer with its weight in the order of oneDNN's kernels, for inference."""
+    """A linear layer with its weight in the order of oneDNN's kernels, for inference.
+
+    An attempt to change the weight raises an error, as does one to move or convert the layer.
+    """
 
     def __init__(self, layer: nn.Linear) -> None:
         nn.Module.__init__(self)
@@ -39,17 +43,38 @@ class LaidOut(nn.Linear):
         self.train(layer.training)
 
     @property
+    @torch.inference_mode()  # torch refuses to change a tensor that was made in this mode
     def weight(self) -> Tensor:  # type: ignore[override]
         """The weight as it was [outputs, inputs], to the bit; a copy."""
         return self._packed.to_dense()
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
         """Return the layer's product."""
+        if torch.is_grad_enabled() and input.requires_grad:  # oneDNN's product has no gradient
+            return F.linear(input, self.weight.clone(), self.bias)
         return _product(input, self._packed, self.bias)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "LaidOut":
+        one = torch.zeros(1)
+        if (fn(one).dtype, fn(one).device) != (one.dtype, one.device):
+            raise RuntimeError(
+                "the weights are laid out for float32 on the CPU: load the model with another "
+                "dtype or device"
+            )
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[f"{prefix}weight"] = self.weight
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state with the plain weight: a packed one cannot be copied or pickled."""
+        return self.__dict__ | {"_packed": self.weight.clone()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the layer from `__getstate__`."""
+        self.__dict__.update(state | {"_packed": _pack(state["_packed"])})
 
 
 def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
@@ -72,8 +97,12 @@ def lay_out_if_faster(blocks: nn.Module) -> bool:
         True if the blocks were changed.
     """
     layers = [layer for _, _, layer in _plain_layers(blocks)]
-    large = layers and sum(layer.weight.numel() for layer in layers) >= _LEAST
-    if not (large and torch.backends.mkldnn.is_available() and _is_faster(layers)):
+    if not layers or sum(layer.weight.numel() for layer in layers) < _LEAST:
+        return False
+    try:
+        if not (torch.backends.mkldnn.is_available() and _is_faster(layers)):
+            return False
+    except RuntimeError:  # oneDNN has no kernel for these weights
         return False
     del layers  # so that each is freed as soon as it is replaced
     for parent, name, layer in _plain_layers(blocks):
@@ -89,13 +118,19 @@ def parameters_of(model: PreTrainedModel) -> int:
 
 
 def _plain_layers(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
-    """Yield a module's plain linear layers, each with its parent and its name there."""
+    """Yield a module's plain linear layers, each with its parent and its name there.
+
+    Layers that share a weight are left out: each would get a copy of its own.
+    """
     # No list of the layers: each would keep its weight in memory until the last is replaced.
-    for parent in [m for m in module.modules() if type(m) is not nn.Linear]:
-        for name in [*parent._modules]:
-            layer: Any = parent._modules[name]
-            if is_plain(layer):
-                yield parent, name, layer
+    parents = [m for m in module.modules() if type(m) is not nn.Linear]
+    places = [(parent, name) for parent in parents for name in parent._modules]
+    weights = (getattr(parent._modules[name], "weight", None) for parent, name in places)
+    uses = Counter(map(id, weights))
+    for parent, name in places:
+        layer: Any = parent._modules[name]
+        if is_plain(layer) and uses[id(layer.weight)] == 1:
+            yield parent, name, layer
 
 
 def _is_faster(layers: list[nn.Linear]) -> bool:
@@ -115,18 +150,13 @@ def _is_faster(layers: list[nn.Linear]) -> bool:
 
 
 def least_seconds(product: Callable[[Tensor], Tensor], rows: Tensor) -> float:
-    """Return the least CPU seconds of a product on one thread, over a few rounds."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # threads that wait count as busy
-    try:
-        least = float("inf")
-        for _ in range(_ROUNDS):
-            start = time.thread_time()
-            product(rows)
-            least = min(least, time.thread_time() - start)
-        return least
-    finally:
-        torch.set_num_threads(threads)
+    """Return the least CPU seconds of a product in this thread, over a few rounds."""
+    least = float("inf")
+    for _ in range(_ROUNDS):
+        start = time.thread_time()
+        product(rows)
+        least = min(least, time.thread_time() - start)
+    return least
 
 
 # torch uses these operators in compiled models, and has no public names for them. A packed weight

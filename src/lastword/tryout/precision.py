@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from lastword.decide.decider import Decider
 from lastword.decide.options import DecideOptions
 from lastword.decide.tracer import Tracer
@@ -44,22 +46,25 @@ def with_faster_dtype(
     """
     tracer = decider.tracer
     backbone = tracer.backend.local("comparing data types").backbone
-    if options.dtype != "auto" or not faster_in_bfloat16(backbone):
+    if options.dtype != "auto" or backbone.dtype != torch.float32:
         return decider, labels
-    prompts = template_for(tracer, template)
+    prompts, in_bfloat16 = template_for(tracer, template), replace(options, dtype="bfloat16")
     if out is not None:
         folder = cell_folder(out, model_name(tracer.describe()["model"]), labels.run_name(prompts))
-        if (folder / RUN_FILE).exists() and read_run(folder)["dtype"] == "float32":
-            return decider, labels
+        if (folder / RUN_FILE).exists():
+            same = read_run(folder).get("dtype") != "bfloat16"
+            return decider if same else Decider.from_pretrained(in_bfloat16), labels
+    if not faster_in_bfloat16(backbone):
+        return decider, labels
     try:
-        half = Decider.from_pretrained(replace(options, dtype="bfloat16"))
+        half = Decider.from_pretrained(in_bfloat16)
     except TooLargeError:
         return decider, labels
     items = labels.items(prompts)
     row = _first_difference(tracer, half.tracer, items)
     note = (
-        f"the model runs in bfloat16: it is faster here, and gives all {len(items)} labelled rows "
-        "the same answers"
+        "the model runs in bfloat16: it is faster here, and gives every labelled row the same "
+        "answer"
         if row is None
         else f"the model runs in float32: bfloat16 is faster here, but answers row {row} "
         "differently (--dtype bfloat16 uses it anyway)"
