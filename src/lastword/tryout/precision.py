@@ -46,7 +46,8 @@ def with_faster_dtype(
     """
     tracer = decider.tracer
     backbone = tracer.backend.local("comparing data types").backbone
-    if options.dtype != "auto" or backbone.dtype != torch.float32:
+    named = options.dtype != "auto" or options.embedded is not None  # those run in float32 alone
+    if named or backbone.dtype != torch.float32:
         return decider, labels
     prompts, in_bfloat16 = template_for(tracer, template), replace(options, dtype="bfloat16")
     if out is not None:
