@@ -60,9 +60,6 @@ SKIPPED = {
 }
 
 torch.set_num_threads(1)
-# The time of an example depends on other work on the machine.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +100,14 @@ def embedded_models_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(embedded, "load", loaded)
     monkeypatch.setattr(check_cache, "check", checked)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw the same examples for every change, and new ones every night."""
+    # No deadline: the time of an example depends on other work on the machine.
+    nightly = config.getoption("--nightly")
+    settings.register_profile("ours", deadline=None, derandomize=not nightly)
+    settings.load_profile("ours")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

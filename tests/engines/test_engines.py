@@ -121,7 +121,8 @@ def test_only_the_group_of_a_killed_worker_is_repeated(tmp_path, cluster, whole)
 
     outcome = run(Load(tmp_path, held=("q12",)), cluster, tmp_path, advance=kill_all)
     assert_same_records(outcome.cell, whole)
-    assert len(notes(tmp_path / "loaded")) == 4  # two workers, and two replacements
+    # Two workers, and their replacements; the first one may finish before the other has started.
+    assert len(notes(tmp_path / "loaded")) in (3, 4)
     times = Counter(item for _, *ids in notes(tmp_path / "begun") for item in ids)
     assert len(times) == ITEMS and {times[i] for i in finished[0]} == {1}
     again = {item for item, count in times.items() if count > 1}

@@ -97,3 +97,9 @@ def test_eta_above_1_is_accepted_and_marked(tmp_path):
         Theta.from_toml(tmp_path / "none.toml")
     assert Theta(eta=1.5).outside_paper
     assert not Theta().outside_paper
+
+
+@pytest.mark.parametrize("values", [None, 1, [], "rho_e"])
+def test_only_a_table_is_read(values):
+    with pytest.raises(ThetaError, match="Theta is a table, not"):
+        Theta.from_dict(values)

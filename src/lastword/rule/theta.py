@@ -177,7 +177,10 @@ def _check(holds: bool, expected: str) -> None:
         raise ThetaError(f"Theta needs {expected}")
 
 
-def _build(cls: type[T], values: dict[str, Any], prefix: str) -> T:
+def _build(cls: type[T], values: Any, prefix: str) -> T:
+    if not isinstance(values, dict):
+        place = f"{prefix.removesuffix('.')} in Theta" if prefix else "Theta"
+        raise ThetaError(f"{place} is a table, not {values!r:.80}")
     hints = get_type_hints(cls)
     names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
     for name in values:
@@ -198,8 +201,6 @@ def _differences(
 
 def _convert(hint: Any, value: Any, name: str) -> Any:
     if is_dataclass(hint) and isinstance(hint, type):
-        if not isinstance(value, dict):
-            raise ThetaError(f"{name} in Theta is a table, not {value!r}")
         return _build(hint, value, f"{name}.")
     choices = get_args(hint)
     if hint is int and isinstance(value, int) and not isinstance(value, bool):
