@@ -260,7 +260,7 @@ def _entries(value: Mapping[str, Any], key: str) -> list[Any]:
 def _entry(entry: Any, key: str) -> Option:
     described = entry if isinstance(entry, Mapping) else {"value": entry}
     if "value" not in described or set(described) - {"value", "description"}:
-        names = ", ".join(map(str, described))
+        names = ", ".join(map(repr, described))
         raise InputError(f"an entry of {key} has value and description, not {names}")
     if (description := described.get("description")) is not None:
         _require_text("description", description)
