@@ -12,9 +12,9 @@ from lastword.probes.state import OWN, fit_beside, fit_state
 CLASSES, WIDTH = 20, 30
 
 
-def rows(spread: float = 1.0, width: int = WIDTH) -> tuple[np.ndarray, np.ndarray]:
+def rows(spread: float = 1.0, width: int = WIDTH, texts: int = 4) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
-    truths = np.repeat(np.arange(CLASSES), 4)
+    truths = np.repeat(np.arange(CLASSES), texts)
     shape = rng.normal(size=(width, width))  # most variance is in uninformative directions
     return rng.normal(size=(CLASSES, width))[truths] + spread * rng.normal(
         size=(len(truths), width)
@@ -42,9 +42,11 @@ def discriminant(
     return lda.fit(z, truths)
 
 
-@pytest.mark.parametrize("width", [WIDTH, 120])
-def test_class_means_agree_with_scikit_learns_discriminants_without_each_text(width: int) -> None:
-    x, truths = rows(width=width)
+@pytest.mark.parametrize(("width", "texts"), [(WIDTH, 4), (120, 4), (WIDTH, 2)])
+def test_class_means_agree_with_scikit_learns_discriminants_without_each_text(
+    width: int, texts: int
+) -> None:
+    x, truths = rows(width=width, texts=texts)
     n = len(x)
     fitted = fit_linear(LeaveOneOut(None, np.empty((1, 1)), 0.0), x, truths, CLASSES)
     z = fitted.rows

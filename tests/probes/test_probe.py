@@ -91,6 +91,9 @@ def damages(raw: bytes):
         "subject": [None],
         "threshold": [True, "1", -1],
         "left_out": ["animal"],
+        "labels": [0],
+        "seed": [-1, 1.5],
+        "figures": [{"right": np.nan}, {"right": True}],
     }
     for name, values in wrong.items():
         yield from (with_facts(raw, digest=None, **{name: value}) for value in values)

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from lastword.errors import InputError
 from lastword.probes.linear import PENALTIES
-from lastword.probes.state import fit_state
+from lastword.probes.state import can_fit, fit_state
 from lastword.probes.unlike import Likeness
 
 
@@ -75,6 +75,7 @@ def test_the_order_of_labels_does_not_change_a_bit_of_the_probe():
 def test_invalid_labels_and_states_are_refused(labels, value):
     with pytest.raises(InputError):
         fit_state(np.full((4, 1, 1, 3), value, np.float32), list(labels))
+    assert can_fit([*labels]) == (labels == "aabb")
 
 
 @pytest.mark.parametrize(("classes", "single"), [(3, 1), (25, 1), (25, 18)])

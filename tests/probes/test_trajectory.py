@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from lastword.errors import InputError
-from lastword.probes.logit import conditional_logit, root_mean_square
+from lastword.probes.logit import conditional_logit, log_loss, root_mean_square
 from lastword.probes.trajectory import features_of, fit_trajectory
 
 
@@ -58,6 +58,8 @@ def test_the_gradient_at_the_weights_is_zero(options, sure, penalty):
     twice = np.repeat(np.arange(200), each)
     repeated = conditional_logit(x[twice], present[twice], target[twice], penalty)
     assert_allclose(weighted, repeated, atol=1e-7)
+    loss = log_loss(x @ w, target, each / each.mean())
+    assert loss == pytest.approx(log_loss((x @ w)[twice], target[twice]))
 
 
 def test_too_few_items_are_refused():

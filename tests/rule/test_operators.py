@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import reference
 
-from lastword.rule.answer import Answer
+from lastword.rule.answer import Answer, Gate
 from lastword.rule.geometry import Trajectory
 from lastword.rule.operators import OPERATORS, Step
 from lastword.rule.router import Ruling, next_step
@@ -39,7 +39,11 @@ def test_rulings_agree_with_the_reference(theta, invariant):
         assert (answer.tied, answer.mixing, answer.truncated) == (expected.tied, expected.mixing, 3)
         assert (answer.decisive_layer, answer.invariant) == (correction.decisive_layer, invariant)
         assert answer.d_eff == pytest.approx(expected.d_eff)
-        gates = {name: gate for name, gate in correction.gates.items() if name != "invariant"}
+        tops = (S[:, DEPTH] == S[:, DEPTH].max()).sum()
+        assert answer.as_base().tied == (tops > 1)
+        gates = dict(correction.gates)
+        if n > 1 and ruling.regime == "scalar":
+            assert gates.pop("invariant") == Gate(invariant, 1.0, invariant > 1)
         assert list(gates) == list(expected.gates)
         if any(gate.value is None for gate in gates.values()):
             continue  # a failed gate leaves depths unread

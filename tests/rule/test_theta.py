@@ -77,9 +77,14 @@ def test_toml_overrides_by_name(tmp_path):
         ("[scorer]\nanchors = []", "one anchor"),
         ("rho_minus = 0.9\nrho_plus = 0.5", "rho_minus < rho_plus"),
         ("rho_plus = 0", "rho_minus < rho_plus"),
+        ("rho_plus = 1.5", "rho_minus < rho_plus"),
         ("rho_e = 0.9", "rho_e <= rho_m"),
+        ("rho_m = 1", "rho_e <= rho_m"),
         ("eta = -1", "eta at least 0"),
         ("eps_H = 0", "eps_H and delta_r"),
+        ("delta_r = 0", "eps_H and delta_r"),
+        ("[scorer]\nk_min = 0", "k_min at least 1"),
+        ("[scorer]\nlambda_0 = 1.5", "lambda_0 in"),
         ("tau_dim = ", "cannot read Theta"),
         ("x = " + "[" * 5000, "cannot read Theta"),
     ],
@@ -90,6 +95,11 @@ def test_invalid_values_are_refused(tmp_path, text, message):
     with pytest.raises(ThetaError, match=message) as raised:
         Theta.from_toml(path)
     assert "\n" not in str(raised.value)
+
+
+def test_the_ends_of_a_range_are_accepted():
+    theta = Theta(rho_minus=0.0, scorer=ScorerTheta(k_fraction=1.0))
+    assert theta.window(8) == range(7)
 
 
 def test_eta_above_1_is_accepted_and_marked(tmp_path):

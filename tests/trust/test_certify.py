@@ -212,6 +212,8 @@ def test_a_gain_needs_few_labels():
     terms = Terms(promise="gain")
     assert terms.least == 5 == ceil(log(0.05) / log(0.5))
     perfect = Population.of([Kind(1.0, False, True, "decisive")])
+    # A probe is tested on half of the groups.
+    assert Terms(promise="gain", methods=("probe@3",)).least == 2 * terms.least
     assert certify(perfect.draw(5, np.random.default_rng(0)), "mix", terms).chosen is not None
 
 
@@ -445,6 +447,8 @@ def test_the_lower_bound_of_the_net_gain_is_a_product_of_two_bounds():
         wins * beta.ppf(0.25 * 0.05, 20, 381), abs=1e-9
     )
     assert evidence.right_bound(0.05) == pytest.approx(beta.ppf(0.95, 3, 298), abs=1e-9)
+    lossy = of_counts(np.array(8), np.array(2), 400, costs=2.0)
+    assert lossy.loses(2.0) == pytest.approx(binom.cdf(8, 10, 2 / 3))
     close = of_counts(np.array(15), np.array(6), 400)  # p = 0.039
     assert close.gains(1.0) <= 0.05 and close.net_bound(1.0, 0.05) == 0.0
 
@@ -458,6 +462,13 @@ def test_the_monitored_rate_and_the_level_of_a_look():
 def test_deferral_without_a_certified_threshold_counts_nothing():
     deferral = defer(labelled([Kind(1.0, base=False, shown=False)] * 30), OFF, 0.1, DELTA, 1)
     assert astuple(deferral) == (0.1, None, 0, 0, 0, 0.0)
+
+
+def test_trials_on_different_items_rank_by_the_gain_per_item():
+    policy, terms = Policy(("pmi@1",), 0.0, "pmi@1"), Terms(promise="gain")
+    counts = [of_counts(np.array(won), np.array(0), items) for won, items in ((10, 50), (15, 100))]
+    few, many = (PolicyTrial.of(policy, one, 1.0, terms) for one in counts)
+    assert few.gain < many.gain and few.order > many.order
 
 
 @pytest.mark.parametrize(("model", "baseline"), [(0.4, 0.7), (0.7, 0.5), (0.7, 0.7)])

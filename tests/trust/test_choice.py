@@ -2,10 +2,12 @@
 
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from populations import Kind, counted, labelled
 from scipy.special import softmax
 
 from lastword import Decider, Tracer
@@ -18,8 +20,9 @@ from lastword.records.frame import load_records
 from lastword.text.items import Item
 from lastword.trust.certificate import Certificate
 from lastword.trust.certification import Outcome, read_sample
-from lastword.trust.claims import ControlResults, certify
-from lastword.trust.other_methods import control_results
+from lastword.trust.claims import ControlResults, PolicyTrial, certify
+from lastword.trust.other_methods import _flips, control_results
+from lastword.trust.policy import OFF
 from lastword.trust.summary import summary
 from lastword.trust.terms import Terms
 
@@ -154,6 +157,13 @@ def test_controls_are_tested_like_methods(by_pmi):
     assert first.startswith("Warning: longest and random flips in 20% of draws")
     lines = summary(finding, "m", ["b"], 0, controls)
     assert not any(line.startswith("Warning") for line in lines)
+
+
+def test_a_random_flip_breaks_a_right_answer_at_the_rate_of_its_wrong_candidates():
+    items = labelled([Kind(0.1, True, True)] * 10)
+    base, truth = np.tile([3.0, 2.0, 1.0], (10, 1)), np.tile([True, True, False], (10, 1))
+    trial = PolicyTrial(OFF, replace(counted(0, 0, 10), overrides=1), False, 1.0)
+    assert _flips(trial, items, base, truth) == pytest.approx(0.5, abs=0.05)
 
 
 def test_a_control_gains_as_much_if_the_wording_reveals_the_truth(tracer, questions, tmp_path):

@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from lastword.errors import CertificateError, InputError
 from lastword.trust.certificate import Baseline, Certificate, CertifiedProbe, Counts, Subject, Tried
-from lastword.trust.claims import PolicyTrial, needed
+from lastword.trust.claims import Claim, PolicyTrial, needed
 from lastword.trust.evidence import GroupEvidence
 from lastword.trust.objective import Gains, Objective, objective_from
 from lastword.trust.policy import family
@@ -97,6 +97,8 @@ def test_balanced_is_mean_recall_and_the_largest_class_has_no_advantage():
     assert COSTS.constant(["bad"] + ["good"] * 10) == "good"  # the most frequent of equal ones
     assert COSTS.constant(["bad"] * 2 + ["good"] * 10) == "bad"
     assert COSTS.break_even == 10 / 11
+    three = Objective.balanced(("a", "b", "c"), ["a", "b", "b", "c"])
+    assert three.weights == pytest.approx({"a": 4 / 3, "b": 2 / 3, "c": 4 / 3})
 
 
 @pytest.mark.parametrize(
@@ -194,3 +196,7 @@ def test_the_needed_number_of_labels_passes():
         assert (COSTS.p(gains, items / 40) <= terms.level * share) == passes
     assert isinstance(Counts(**vars(trial.evidence)), Counts)
     assert COSTS.least(0.05) == 7
+    right = np.array([True, False])
+    claim = Claim(policy, share, ~right, right, np.arange(2), gains=np.array([1.0, -1.0]))
+    failed = claim.with_failed(2, terms).gains
+    assert failed is not None and failed.tolist() == [1, -1, -10, -10]

@@ -3,11 +3,13 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from populations import counted
 from scipy.stats import beta, binom
 from typer.testing import CliRunner
 
@@ -71,6 +73,7 @@ def test_counts_agree_with_the_table():
     exact = beta.ppf(finding.level, right, 200 - right + 1)
     assert finding.accuracy_at_least == pytest.approx(exact)
     assert finding.level == pytest.approx(0.05 / 3)
+    assert replace(finding, rival=counted(6, 6)).gain_at_least is None
 
 
 def test_copies_do_not_improve_the_bounds():
@@ -90,8 +93,11 @@ def test_a_slice_that_fails_is_named():
         row | {"prediction": "z"} if n % 2 else row
         for n, row in enumerate(draw_rows(100, 4, source="mail"))
     ]
-    parts = {part.name: part.worse for part in certify_plain(plain_table(rows), by="source").slices}
-    assert parts == {"web": False, "mail": True}
+    parts = certify_plain(plain_table(rows), by="source").slices
+    assert {part.name: part.worse for part in parts} == {"web": False, "mail": True}
+    for part in parts:
+        right = [r["prediction"] == r["truth"] for r in rows if r["source"] == part.name]
+        assert part.right == pytest.approx(sum(right) / len(right))
 
 
 def test_the_next_rows_are_unlabelled_and_differ_between_the_two():
@@ -123,6 +129,8 @@ def test_a_written_certificate_is_read_back_and_edited_ones_are_refused(table, t
     assert done.stdout.startswith("ours is better than its rival by at least ")
     assert "guessed: prediction is column prediction" in done.stderr
     finding = certify_plain(read_plain(table), error=0.15).certificate
+    *passed, last = [step.errors.p(0.15) <= finding.level for step in finding.tested]
+    assert passed and all(passed) and not last  # the first failure ends the tests
     read = PlainCertificate.read(out)
     assert read.threshold == finding.threshold and read.name == "ours"
     assert read.gain_at_least == finding.gain_at_least
@@ -137,7 +145,11 @@ def test_a_written_certificate_is_read_back_and_edited_ones_are_refused(table, t
 
 
 def test_a_promise_that_the_counts_do_not_give_is_refused(table):
-    content = certify_plain(read_plain(table)).certificate.to_dict()
+    certificate = certify_plain(read_plain(table)).certificate
+    for change in ({"delta": 1.0}, {"level": certificate.delta}):
+        with pytest.raises(CertificateError, match="do not add up to delta"):
+            replace(certificate, **change)
+    content = certificate.to_dict()
     import hashlib
 
     content["promise"] = content["promise"] | {"gain_at_least": 0.5}

@@ -47,7 +47,21 @@ def test_the_unconditional_test_is_more_powerful_than_the_sign_test():
     assert paired_bound(6, 1, 20, LEVEL) == pytest.approx(0.020, abs=5e-4)
 
 
-@pytest.mark.parametrize(("count", "size"), [(0, 7), (3, 7), (7, 7), (40, 90)])
+@pytest.mark.parametrize(("won", "lost"), [(12, 2), (15, 1)])
+def test_the_p_value_agrees_with_its_definition(won, lost):
+    """In both tables it is largest at an end of the interval."""
+    fixed, broken = tables(20)
+    scores = (fixed - broken) / np.sqrt(np.maximum(fixed + broken, 1))
+    as_high = scores >= (won - lost) / (won + lost) ** 0.5 - 1e-9
+    outcomes = np.stack([fixed, broken, 20 - fixed - broken], axis=1)[as_high]
+    ends = binomtest(won + lost, 20).proportion_ci(1 - 0.0005, method="exact")
+    shares = np.linspace(ends.low, ends.high, 40)
+    tails = [multinomial.pmf(outcomes, 20, [s / 2, s / 2, 1 - s]).sum() for s in shares]
+    (p,) = paired_p(np.array([won]), np.array([lost]), 20)
+    assert p == pytest.approx(max(tails) + 0.0005, abs=1e-6)
+
+
+@pytest.mark.parametrize(("count", "size"), [(0, 7), (1, 20), (3, 7), (7, 7), (40, 90)])
 def test_the_exact_interval_agrees_with_scipy(count, size):
     expected = binomtest(count, size).proportion_ci(0.95, method="exact")
     assert clopper_pearson(count, size, 0.025) == pytest.approx((expected.low, expected.high))
