@@ -34,6 +34,22 @@ def probe_of(
     return Probe(question, NAME, subject_of(tracer), fit, len(LABELS), **more)
 
 
+def table(count: int) -> list[dict[str, str]]:
+    """Return texts with alternating topics, without near copies."""
+    rows = []
+    for i in range(count):
+        label = ("animal", "money")[i % 2]
+        parts = (ANIMALS, MONEY)[i % 2]
+        text = f"{parts[i % 4]} and {parts[(i // 4) % 4]} in {1000 + 7 * i}"
+        rows.append({"text": text, "label": label, "note": f"=n{i}"})
+    return rows
+
+
+def hidden(rows: list[dict[str, str]], labelled: int) -> list[dict[str, str]]:
+    """Return rows of which only the first have a label."""
+    return [row | {"label": row["label"] * (i < labelled)} for i, row in enumerate(rows)]
+
+
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     """Write rows as a CSV file, or with tabs as a TSV file."""
     with path.open("w", newline="", encoding="utf-8") as file:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from topics import ANIMALS, MONEY, probe_of, run_try, write_csv
+from topics import hidden, probe_of, run_try, table, write_csv
 
 from lastword import Decider, Tracer
 from lastword.errors import CertificateError, InputError
@@ -28,21 +28,6 @@ from lastword.tryout.second_round import (
 from lastword.tryout.table_options import TableOptions
 
 pytestmark = pytest.mark.usefixtures("few_strengths")
-
-
-def table(count: int) -> list[dict[str, str]]:
-    """Return texts with alternating topics, without near copies."""
-    rows = []
-    for i in range(count):
-        label = ("animal", "money")[i % 2]
-        parts = (ANIMALS, MONEY)[i % 2]
-        text = f"{parts[i % 4]} and {parts[(i // 4) % 4]} in {1000 + 7 * i}"
-        rows.append({"text": text, "label": label, "note": f"=n{i}"})
-    return rows
-
-
-def hidden(rows: list[dict[str, str]], labelled: int) -> list[dict[str, str]]:
-    return [row | {"label": row["label"] * (i < labelled)} for i, row in enumerate(rows)]
 
 
 def test_labels_of_differing_rows_prove_a_gain(tmp_path: Path) -> None:

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 import torch
 from families import build
-from topics import ANIMALS, MONEY, probe_of, write_csv
-from typer.testing import CliRunner
+from topics import hidden, probe_of, table, write_csv
 
 from lastword import Decider, Tracer
-from lastword.cli import app
 from lastword.decide.options import DecideOptions
 from lastword.files.rows import read_objects
 from lastword.model import precision
@@ -41,37 +39,26 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lastword.tryout.precision.faster_in_bfloat16", lambda backbone: True)
 
 
-def rows(count: int = 150) -> list[dict[str, str]]:
-    some = []
-    for i in range(count):
-        text = f"{(ANIMALS, MONEY)[i % 2][i % 4]} and {(ANIMALS, MONEY)[i % 2][(i // 4) % 4]} {i}"
-        some.append({"text": text, "label": ("animal", "money")[i % 2]})
-    return some
-
-
-def run(*arguments: str | Path) -> Any:
-    done = CliRunner().invoke(app, [*map(str, arguments)])
-    assert done.exit_code == 0, done.output
-    return done
-
-
-def test_a_trial_in_bfloat16_is_continued_and_served_in_it(folder, fast, tmp_path):
-    truths = {row["text"]: row["label"] for row in rows()}
-    hidden = [row | {"label": row["label"] * (i < 30)} for i, row in enumerate(rows())]
-    table, out = write_csv(tmp_path / "topics.csv", hidden), tmp_path / "out"
-    command = ["try", table, "--model", folder, "--out", out]
-    done = run(*command, "--budget", "0s")
-    assert "runs in bfloat16: it is faster here, and gives every labelled row" in done.stderr
+def test_a_trial_in_bfloat16_is_continued_and_served_in_it(folder, fast, run, tmp_path):
+    rows, out = table(150), tmp_path / "out"
+    truths = {row["text"]: row["label"] for row in rows}
+    path = write_csv(tmp_path / "topics.csv", hidden(rows, 30))
+    command = ["try", path, "--model", folder, "--out", out]
+    code, _, notes = run(*command, "--budget", "0s")
+    assert code == 0
+    assert "runs in bfloat16: it is faster here, and gives every labelled row" in notes
     policy = Probe.read(out / "next.probe.safetensors")
     assert policy.subject.marks["dtype"] == "bfloat16"
     drawn = read_objects(out / "next.csv")
     write_csv(out / "next.csv", [row | {"label": truths[row["text"]]} for row in drawn])
-    assert run(*command, "--next", out / "next.csv").stdout.startswith("Proven")
+    code, verdict, _ = run(*command, "--next", out / "next.csv")
+    assert code == 0 and verdict.startswith("Proven")
     # Neither the certificate nor a probe alone needs --dtype.
     served = ["--questions", out / "questions.yaml", "--probe", out / "answer.probe.safetensors"]
     for certificate in ([], ["--certificate", out / "certificate.toml"]):
-        text = ["--text", rows()[40]["text"], "--model", folder]
-        assert "animal" in run("decide", *text, *served, *certificate).stdout
+        text = ["--text", rows[40]["text"], "--model", folder]
+        code, answer, _ = run("decide", *text, *served, *certificate)
+        assert code == 0 and "animal" in answer
 
 
 def another(options: DecideOptions) -> Decider:
@@ -83,7 +70,7 @@ def another(options: DecideOptions) -> Decider:
 
 
 def test_an_answer_that_differs_keeps_float32_and_names_its_row(folder, fast, monkeypatch):
-    labels, options = read_labels(rows(40)), DecideOptions(folder)
+    labels, options = read_labels(table(40)), DecideOptions(folder)
     decider = Decider.from_pretrained(options)
     monkeypatch.setattr(Decider, "from_pretrained", another)
     same, noted = with_faster_dtype(decider, options, labels, None, None)
@@ -99,7 +86,7 @@ def test_an_answer_that_differs_keeps_float32_and_names_its_row(folder, fast, mo
 def test_a_named_data_type_and_that_of_earlier_records_are_kept(
     folder, fast, monkeypatch, tmp_path
 ):
-    labels, options = read_labels(rows(40)), DecideOptions(folder)
+    labels, options = read_labels(table(40)), DecideOptions(folder)
     decider = Decider.from_pretrained(options)
     monkeypatch.setattr(Decider, "from_pretrained", another)
     named = replace(options, dtype="float32")
@@ -110,7 +97,7 @@ def test_a_named_data_type_and_that_of_earlier_records_are_kept(
 
 def test_records_in_bfloat16_are_continued_in_it_on_any_processor(folder, monkeypatch, tmp_path):
     monkeypatch.setattr("lastword.tryout.precision.faster_in_bfloat16", lambda backbone: False)
-    labels, options = read_labels(rows(12)), DecideOptions(folder)
+    labels, options = read_labels(table(12)), DecideOptions(folder)
     half = Decider.from_pretrained(replace(options, dtype="bfloat16"))
     ready(half.tracer, labels, Terms(), budget=0.0).run(tmp_path)
     decider, same = with_faster_dtype(

@@ -87,13 +87,7 @@ def try_(
     options = load_options(model, loading)
     table = TableOptions(text, label, choices, describe, instructions, id, tidy, encoding, group)
     with waiting("reading the table"):
-        from lastword.tryout.second_round import (
-            POLICY,
-            draw_first,
-            finish,
-            is_first,
-            read_round,
-        )
+        from lastword.tryout.second_round import POLICY, draw_first, finish, is_first, read_round
 
         if next is not None and out is None:
             raise InputError("--next needs --out, the folder that holds the drawn rows")

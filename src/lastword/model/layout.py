@@ -97,7 +97,7 @@ def lay_out_if_faster(blocks: nn.Module) -> bool:
         True if the blocks were changed.
     """
     layers = [layer for _, _, layer in _plain_layers(blocks)]
-    if not layers or sum(layer.weight.numel() for layer in layers) < _LEAST:
+    if sum(layer.weight.numel() for layer in layers) < _LEAST:
         return False
     try:
         if not (torch.backends.mkldnn.is_available() and _is_faster(layers)):

@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from lastword.model.backbone import Backbone
+from lastword.model.check import rounding_dtype
 from lastword.model.layout import least_seconds, parameters_of
 
 # Parameters. In a smaller model products take less time than the code around them.
@@ -20,12 +21,10 @@ def faster_in_bfloat16(backbone: Backbone) -> bool:
     the whole model takes less than half. They are timed because the processor's flags do not tell:
     some processors with AVX-512 BF16 multiply more slowly in it than in float32.
     """
-    model = backbone.model
-    quantised = getattr(model, "hf_quantizer", None) is not None
-    if model.dtype != torch.float32 or backbone.device.type != "cpu" or quantised:
+    if rounding_dtype(backbone) != torch.float32 or backbone.device.type != "cpu":
         return False
     layers = [m for m in backbone.parts.blocks[0].modules() if isinstance(m, nn.Linear)]
-    if parameters_of(model) < _LEAST or not layers:
+    if parameters_of(backbone.model) < _LEAST or not layers:
         return False
     layer = max(layers, key=lambda layer: layer.in_features * layer.out_features)
     rows, weight = torch.ones(_ROWS, layer.in_features), layer.weight.bfloat16()

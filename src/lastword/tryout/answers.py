@@ -6,6 +6,7 @@ from pathlib import Path
 from lastword.decide.decider import Decider
 from lastword.decide.pace import Pace
 from lastword.decide.recording import paced, plan_groups, record_group
+from lastword.decide.tracer import Tracer
 from lastword.files.strict_json import strict
 from lastword.methods.contract import Method
 from lastword.model.weights.identity import model_name
@@ -44,6 +45,11 @@ def _run_info(
         }
     )
     return info
+
+
+def records_folder(root: Path, tracer: Tracer, labels: Labels, template: Template) -> Path:
+    """Return the folder in `root` for a model's records of the labelled rows."""
+    return cell_folder(root, model_name(tracer.source["model"]), labels.run_name(template))
 
 
 def answer(
@@ -97,7 +103,7 @@ def answer(
                 places = places[len(some) :]
                 advance(len(some))
         return cell_of(rows, info), info
-    folder = cell_folder(root, info["model"], info["benchmark"])
+    folder = records_folder(root, decider.tracer, labels, template)
     with Run(folder, info) as run:
         advance(run.records)
         while not run.whole:

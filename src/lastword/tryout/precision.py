@@ -11,10 +11,10 @@ from lastword.decide.options import DecideOptions
 from lastword.decide.tracer import Tracer
 from lastword.errors import TooLargeError
 from lastword.model.precision import faster_in_bfloat16
-from lastword.model.weights.identity import model_name
 from lastword.records.decision import Decision
-from lastword.records.info import RUN_FILE, cell_folder, read_run
+from lastword.records.info import RUN_FILE, read_run
 from lastword.text.items import Item
+from lastword.tryout.answers import records_folder
 from lastword.tryout.labels import Labels
 from lastword.tryout.run import template_for
 
@@ -46,19 +46,22 @@ def with_faster_dtype(
     """
     tracer = decider.tracer
     backbone = tracer.backend.local("comparing data types").backbone
-    named = options.dtype != "auto" or options.embedded is not None  # those run in float32 alone
-    if named or backbone.dtype != torch.float32:
+    if options.dtype != "auto" or backbone.dtype != torch.float32:
         return decider, labels
-    prompts, in_bfloat16 = template_for(tracer, template), replace(options, dtype="bfloat16")
+    prompts = template_for(tracer, template)
+
+    def in_bfloat16() -> Decider:
+        return Decider.from_pretrained(replace(options, dtype="bfloat16"))
+
     if out is not None:
-        folder = cell_folder(out, model_name(tracer.describe()["model"]), labels.run_name(prompts))
+        folder = records_folder(out, tracer, labels, prompts)
         if (folder / RUN_FILE).exists():
             same = read_run(folder).get("dtype") != "bfloat16"
-            return decider if same else Decider.from_pretrained(in_bfloat16), labels
+            return decider if same else in_bfloat16(), labels
     if not faster_in_bfloat16(backbone):
         return decider, labels
     try:
-        half = Decider.from_pretrained(in_bfloat16)
+        half = in_bfloat16()
     except TooLargeError:
         return decider, labels
     items = labels.items(prompts)
