@@ -78,7 +78,7 @@ class LaidOut(nn.Linear):
 
 
 def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return the product with a float32 weight, which oneDNN lays out once for few rows."""
+    """Return the function that multiplies rows by a float32 weight, laid out once by oneDNN."""
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return lambda rows: F.linear(rows, weight)
     packed = _pack(weight)
@@ -89,9 +89,9 @@ def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
 def lay_out_if_faster(blocks: nn.Module) -> bool:
     """Lay the weights of blocks out for oneDNN, if that is faster on this processor and as exact.
 
-    The plain layers, one of each shape, have to take at most 0.75 of the time. Each laid-out layer
-    takes the place of the one before, so that the weights are in memory once; nobody else may hold
-    the model.
+    The plain layers, one of each shape, have to take at most 0.75 of the time. Each layer is
+    replaced as soon as it is laid out, so that the weights are in memory once; no other code may
+    hold the model.
 
     Returns:
         True if the blocks were changed.

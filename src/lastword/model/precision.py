@@ -18,8 +18,8 @@ def faster_in_bfloat16(backbone: Backbone) -> bool:
     """Return True if a float32 model on the CPU should run in bfloat16 for speed.
 
     The products of the first block's largest layer have to take at most 0.3 of the time, so that
-    the whole model takes less than half. They are timed because the processor's flags do not tell:
-    some processors with AVX-512 BF16 multiply more slowly in it than in float32.
+    the whole model takes less than half. They are timed because the processor's flags are not
+    enough: some with AVX-512 BF16 multiply more slowly in bfloat16 than in float32.
     """
     if rounding_dtype(backbone) != torch.float32 or backbone.device.type != "cpu":
         return False

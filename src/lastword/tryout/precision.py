@@ -1,4 +1,4 @@
-"""Choose the data type of a trial: bfloat16 where it is faster and changes no labelled row."""
+"""Choose the data type of a trial: bfloat16 where it is faster and gives the same answers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ def with_faster_dtype(
     """Return the decider of a trial in the data type that it should run in.
 
     With `dtype="auto"`, a model in float32 on a processor that is faster in bfloat16 is loaded a
-    second time, in bfloat16, and both answer the labelled rows. The second one takes part if all
+    second time, in bfloat16, and both answer the labelled rows. The second one is returned if all
     answers are equal. Records of these rows in `out` keep the data type that they were made in.
 
     Args:
