@@ -1,20 +1,16 @@
-"""Untrusted checkpoints: code is not run, pickles are not read, templates are bounded."""
+"""Untrusted checkpoints: code is not run, pickles are not read, templates are sandboxed."""
 
 import base64
 import json
 import os
 import pickle
 import shutil
-import signal
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
-from functools import partial, partialmethod
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 from families import save, talker
@@ -27,9 +23,7 @@ from lastword.model.loading import load, load_tokenizer
 from lastword.model.options import LoadOptions
 from lastword.model.weights.invariant import read_invariant
 from lastword.rule.theta import Theta
-from lastword.text import chat_template as templates
 from lastword.text.chat import templated
-from lastword.text.chat_template import require_bounded
 from lastword.text.messages import Message, as_dicts
 
 CODE = "open({!r}, 'w').close()\nclass Evil: pass\ndef generate(*_, **__): pass\n"
@@ -337,69 +331,6 @@ def test_a_normalisation_map_that_crashes_the_tokenizer_is_an_error(foreign):
 
 # Chat templates
 
-STEP = "{% set n = 7 ** 999999999 %}"  # blocks its process completely
-LOOPS = "{% for i in range(9999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-BOMBS = [
-    (LOOPS, "takes more than 0.3 s or 512 MiB"),
-    ("{% macro f(n) %}{{ f(n - 1) ~ f(n - 1) if n }}{% endmacro %}{{ f(60) }}", "more than 0.3 s"),
-    ("{% for i in range(10 ** 9) %}{% endfor %}", "Range too big"),
-    ("{{ 'a' * 10 ** 10 }}", "takes more memory"),
-    ("{{ 'a' * 10 ** 7 }}", "writes 10000000 characters, more than 1048576"),
-    ("{% for i in range(99999) %}{{ messages }}{% endfor %}", "characters, more than"),
-]
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="processes have no limits there")
-@pytest.mark.parametrize(("template", "words"), BOMBS)
-def test_a_chat_template_without_bounds_is_refused(template, words, monkeypatch):
-    monkeypatch.setattr(templates, "_TRIAL_SECONDS", 0.3)
-    with pytest.raises(ModelError, match="M has a chat template that") as refused:
-        require_bounded({"default": "{{ 1 }}", "other": template}, "M")
-    assert words in str(refused.value) and "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        None,
-        "{% for m in messages %}{{ m.role }}: {{ m.content | tojson }}\n{% endfor %}",
-        "{% generation %}{{ messages[0].content }}{% endgeneration %}{{ strftime_now('%Y') }}",
-        "{{ raise_exception('only one message, please') }}",
-        "{% break",
-        "{{ messages[0].unknown.deeper }}",
-    ],
-)
-def test_a_bounded_chat_template_is_accepted_even_if_it_raises(template):
-    require_bounded(template, "M")
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="processes have no limits there")
-def test_loading_refuses_a_chat_template_without_bounds(foreign):
-    folder = foreign()
-    (folder / "chat_template.jinja").write_text(BOMBS[2][0])
-    assert f"{folder} has a chat template that" in refusal(folder)
-    with pytest.raises(ModelError, match="has a chat template that"):
-        load_tokenizer(LoadOptions(str(folder)))
-
-
-def test_the_trial_process_ignores_pythonpath(tmp_path, monkeypatch):
-    """A module on the path is not imported in the trial process."""
-    (tmp_path / "jinja2.py").write_text("raise SystemExit(7)")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    require_bounded("{{ 'not tried before' }}", "M")
-
-
-def test_a_chat_template_that_hangs_on_one_message_is_stopped(monkeypatch):
-    """It passes the trial, but loops forever on one word."""
-    tokenizer = talker(
-        "{% if 'w9' in messages[0].content %}" + LOOPS + "{% endif %}{{ messages[0].content }}"
-    )
-    require_bounded(tokenizer.chat_template, "M")
-    monkeypatch.setattr(templates, "_SECONDS", 0.5)
-    with pytest.raises(InputError, match="takes more than 0.5 s"):
-        templated([Message("user", "w9")], tokenizer)
-    assert templated([Message("user", "w8")], tokenizer) == "w8"
-
 
 @pytest.mark.parametrize(
     "template",
@@ -412,25 +343,22 @@ def test_a_chat_template_that_hangs_on_one_message_is_stopped(monkeypatch):
         "{{ messages[-1].content }}",
     ],
 )
-def test_the_separate_process_renders_like_transformers(template):
+def test_a_template_is_rendered_as_by_transformers(template):
     tokenizer = talker(template)
     messages = [Message("system", "w5 é"), Message("user", '</x> "w6"')]
-    expected = tokenizer.apply_chat_template(
-        as_dicts(messages),
-        tokenize=False,
-        add_generation_prompt=True,
-        enable_thinking=False,
-        thinking=False,
-    )
+    options = {"add_generation_prompt": True, "enable_thinking": False, "thinking": False}
+    expected = tokenizer.apply_chat_template(as_dicts(messages), tokenize=False, **options)
     assert templated(messages, tokenizer) == expected
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="processes have no limits there")
 @pytest.mark.parametrize(
     ("template", "words"),
     [
-        ("{{ ('a' * 10 ** 10) | length }}", "takes more memory"),
-        ("{{ messages[0].content * 1000000 }}", "writes 28000000 characters"),
+        ("{% break", "refuses the prompt"),
+        ("{{ messages[0].unknown.deeper }}", "refuses the prompt: .*unknown"),
+        ("{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}", "refuses .*recursion"),
+        ("{% for i in range(10 ** 9) %}{% endfor %}", "Range too big"),
+        ("{{ messages[0].content * 3000 }}", "has [0-9]+ characters, more than"),
         ("{{ raise_exception('no,\nthank you') }}", "refuses the prompt: no, thank you"),
         ("{{ messages[0].content + 1 }}", "refuses the prompt: .*concatenate"),
         # Ways out of the sandbox.
@@ -441,66 +369,6 @@ def test_the_separate_process_renders_like_transformers(template):
     ],
 )
 def test_a_template_that_cannot_render_is_an_error(template, words):
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=words) as refused:
         templated([Message("user", "w5")], talker(template))
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="processes have no limits there")
-@pytest.mark.parametrize("end", ["bomb", "kill"])
-def test_a_new_process_is_started_after_one_ended(end):
-    renderer = templates.Renderer()
-    write = partial(renderer.write, [], values={}, limit=100)
-    try:
-        assert write("yes", seconds=60.0) == "yes"
-        first = psutil.Process(renderer._process.pid)
-        if end == "kill":
-            first.kill()
-            first.wait()
-        else:
-            with pytest.raises(templates.UnboundedError, match="more than 0.2 s"):
-                write(STEP, seconds=0.2)
-        assert write("yes again", seconds=60.0) == "yes again"
-        assert renderer._process.pid != first.pid
-    finally:
-        renderer.end()
-    assert not first.is_running()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no alarm there")
-@pytest.mark.parametrize("bomb", ["", STEP])
-def test_an_interrupted_answer_is_not_returned_for_the_next_call(bomb):
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    renderer = templates.Renderer()
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        if bomb:
-            assert renderer.write([], "yes", {}, seconds=60.0, limit=100) == "yes"
-        # Interrupt while the process starts (which takes longer), or during the bomb.
-        signal.setitimer(signal.ITIMER_REAL, 0.2 if bomb else 0.02)
-        with pytest.raises(KeyboardInterrupt):
-            renderer.write([], bomb + "one", {}, seconds=60.0, limit=100)
-        for text in ("two", "three"):
-            assert renderer.write([], text, {}, seconds=60.0, limit=100) == text
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
-        renderer.end()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no alarm there")
-def test_the_renderer_process_ends_when_its_parent_is_killed():
-    program = (
-        "import sys, threading; from lastword.text.chat_template import Renderer\n"
-        "renderer = Renderer()\n"
-        "renderer.write([], 'yes', {}, limit=9, seconds=9)\n"
-        f"threading.Thread(target=renderer.write, args=([], {STEP!r}, {{}}), daemon=True,"
-        " kwargs={'limit': 9, 'seconds': 2}).start()\n"
-        "print(renderer._process.pid, flush=True); sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", program]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
-        renderer = psutil.Process(int(parent.stdout.readline()))
-        parent.kill()
-    renderer.wait(timeout=60)
+    assert "\n" not in str(refused.value)

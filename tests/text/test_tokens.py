@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import replace
+from datetime import date
 from functools import cache
 from typing import Any
 
@@ -24,7 +25,6 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 from lastword.errors import InputError, ItemError
 from lastword.rule.theta import Theta, TokensTheta
 from lastword.text.chat import Chat, chat_prompt, describe_chat, require_settled
-from lastword.text.chat_template import today
 from lastword.text.items import Item
 from lastword.text.passages import encode_passages
 from lastword.text.tokens import EncodedItem, encode
@@ -544,7 +544,7 @@ def test_the_date_is_the_chats_or_todays_and_is_recorded():
     chat = Chat(date="2031-01-02")
     assert chat_prompt("Where?", tokenizer, chat) == "02 Jan 2031 00:00 Where?"
     assert describe_chat(tokenizer, chat)["date"] == "2031-01-02"
-    assert describe_chat(tokenizer, Chat())["date"] == today()
+    assert describe_chat(tokenizer, Chat())["date"] == date.today().isoformat()
     tokenizer.chat_template = CHAT
     assert "date" not in describe_chat(tokenizer, chat)
     with pytest.raises(InputError, match="2026-01-31"):

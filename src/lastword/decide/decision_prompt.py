@@ -6,7 +6,7 @@ Prompts and tokens are made by transformers' code, so that its answers and ours 
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,7 +18,6 @@ from lastword.errors import CheckpointError, InputError, ItemError, NonFiniteErr
 from lastword.model.weights.hub import HubFiles, download
 from lastword.records.decision import Decision
 from lastword.text.branch import Branch
-from lastword.text.chat_template import RENDERER, UnboundedError
 from lastword.text.items import Item
 from lastword.text.question import Choice, Predicate, Single
 from lastword.text.tokens import Encoded, EncodedItem
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 FILES = ("decision.json", "decision_template.jinja")
 _HEADS = ("head.safetensors", "readout.safetensors")  # weights that their pipeline reads instead
-_SECONDS, _CHARACTERS = 2.0, 2**20  # limits of rendering one prompt
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +70,7 @@ class DecisionPrompt:
         if config.adapter or any((folder / file).is_file() for file in _HEADS):
             part = f"adapter in {config.adapter!r}" if config.adapter else "trained head"
             raise InputError(f"lastword cannot read the {part} that answers in transformers")
-        prompt = cls.with_config(config, tracer)
-        prompt._require_bounded()
-        return prompt
+        return cls.with_config(config, tracer)
 
     @classmethod
     def with_config(cls, config: Any, tracer: "Tracer") -> "DecisionPrompt":
@@ -136,23 +132,6 @@ class DecisionPrompt:
         (decision,) = self.decide(tracer, [(text, question)])
         temperature = self.encode(text, question)[1]
         return np.asarray(softmax(decision.base_scores / temperature))
-
-    def _require_bounded(self) -> None:
-        """Refuse a template that does not terminate, because later it runs in this process."""
-        if self.config.chat_template is None:
-            return
-        from transformers.decision import parse_questions
-
-        questions = {"q": request_of(Choice("?", ["a", "b"]))}
-        (question,) = map(asdict, parse_questions(questions, self.config))
-        values = {"state": "?", "question": question, "questions": [question]}
-        template = self.config.chat_template
-        try:
-            RENDERER.write([], template, values, limit=_CHARACTERS, seconds=_SECONDS)
-        except UnboundedError as error:
-            raise InputError(f"{FILES[1]} {error}") from error
-        except ValueError:
-            pass  # the template refuses this question, but may accept others
 
 
 def request_of(question: Single) -> Mapping[str, Any]:

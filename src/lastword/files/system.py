@@ -1,8 +1,4 @@
-"""System: everything that differs between Linux, macOS and Windows.
-
-Two parts stand elsewhere: `text/rendering.py` limits itself, since it is a script that imports
-nothing of ours, and `engines/vllm` uses process groups, since vLLM has no Windows version.
-"""
+"""System: everything that differs between Linux, macOS and Windows."""
 
 import io
 import os

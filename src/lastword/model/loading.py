@@ -56,7 +56,6 @@ from lastword.model.weights.gguf import GgufCheckpoint, open_file
 from lastword.model.weights.identity import ADAPTER, is_adapter, model_files
 from lastword.model.weights.layouts import HEADS, KV_HEADS
 from lastword.rule.theta import Theta
-from lastword.text.chat_template import require_bounded
 from lastword.text.tokenizer import Tokenizer, as_errors
 
 _log = logging.getLogger("lastword")
@@ -145,7 +144,6 @@ def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
         if base.device_map is None:
             weights = memory.weights_of(checkpoint, memory.Storage(dtype)) or 0
             memory.refuse_too_large(checkpoint.label, memory.Footprint(weights, 0, 0), device)
-        label = base.label
         base = gguf.download(base)  # only now, as the header shows that the file can be used
         path = gguf.path_of(base)
         place = dequantised.place(path, header, dtype)
@@ -160,7 +158,7 @@ def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
                 if place is not None:
                     dequantised.keep(place, path.name, model)
             gguf.settle(model, checkpoint)
-            tokenizer = _bounded(gguf.read_tokenizer(path, header), label)
+            tokenizer = gguf.read_tokenizer(path, header)
     source = {
         **options.names(options.label),
         "revision": base.revision,
@@ -203,7 +201,7 @@ def load_tokenizer(options: LoadOptions) -> Tokenizer:
     if (file := gguf.find(options)) is not None:
         with in_one_line(file, "the tokenizer of "):
             path = gguf.path_of(gguf.download(file))
-            return _bounded(gguf.read_tokenizer(path, open_file(path).header), file.label)
+            return gguf.read_tokenizer(path, open_file(path).header)
     return _load_tokenizer(*parts_of(options))
 
 
@@ -463,12 +461,7 @@ def _load_tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
             base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
         )
-        return _bounded(tokenizer, base.name)
-
-
-def _bounded(tokenizer: Tokenizer, name: str) -> Tokenizer:
-    require_bounded(tokenizer.chat_template, name)
-    return tokenizer
+        return tokenizer
 
 
 @contextlib.contextmanager

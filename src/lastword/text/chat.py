@@ -1,17 +1,21 @@
-"""Chat prompts: conversations in a tokenizer's chat template, and checks of the template."""
+"""Chat prompts: conversations in a tokenizer's chat template, and checks of the template.
+
+A template is a program of the checkpoint. It runs in this process, in jinja's sandbox.
+"""
 
 import hashlib
 import logging
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date
-from typing import Any
+from datetime import date, datetime
+from functools import cache, lru_cache
+from typing import Any, NoReturn
 
 from lastword.errors import InputError, ItemError, ModelError, TraceError, one_line
 from lastword.files.cells import text_fault
 from lastword.files.wording import shorten
-from lastword.text.chat_template import today, write_chat
 from lastword.text.messages import Message, as_dicts
 from lastword.text.tokenizer import Tokenizer, tokenise
 
@@ -19,14 +23,13 @@ from lastword.text.tokenizer import Tokenizer, tokenise
 _THINKING_OFF = {"enable_thinking": False, "thinking": False}
 _DATED = "strftime_now"  # the function for today's date in templates
 _TRIES = 8  # number of times that a text is tokenised to detect sampling
-_PROBES = ("Where is the lake of Oru 71?", "Who wrote the letter of Baev 52?")
+_EXCESS = 2**20  # maximum characters that a template adds to the messages
 # A text to try chat templates: long, and with characters that some would change or cut at.
-_LONG = (
+_PROBE = (
     'Oru\'s <b>first</b> & "only" thought ends here </think>. '
     + "Which goods come from Baevwick? " * 20
     + "Who wrote the last letter of Zurn 93?"
 )
-_PARTS: dict[tuple[type, str, str | None], bool] = {}  # by tokenizer, template, system message
 
 _log = logging.getLogger("lastword")
 
@@ -55,6 +58,17 @@ class Chat:
         except ValueError as error:
             raise InputError(f"date is a day such as 2026-01-31, not {self.date!r:.40}") from error
 
+    @property
+    def day(self) -> str:
+        """The date that templates write."""
+        return self.date or _today()
+
+
+@cache
+def _today() -> str:
+    """Return the day of the first call, so that a run past midnight has one date."""
+    return date.today().isoformat()
+
 
 def chat_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat) -> str:
     """Return the prompt as a user's message in the chat template; see `templated`."""
@@ -76,8 +90,8 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
     chat = chat or Chat()
     if chat.system is not None and messages[0].role != "system":
         messages = [Message("system", chat.system), *messages]
-    parts = _takes_parts(tokenizer, chat)
-    text = write_chat(as_dicts(messages), tokenizer, _THINKING_OFF, day=chat.date, parts=parts)
+    parts = _takes_parts(tokenizer, str(tokenizer.chat_template), chat)
+    text = _write(messages, tokenizer, chat.day, parts)
     if any(m.role == "user" and m.content.strip() not in text for m in messages):
         raise ItemError(
             "the model's chat template changes a user's text or leaves it out: change the text, or "
@@ -86,56 +100,91 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
     return text
 
 
-def _takes_parts(tokenizer: Tokenizer, chat: Chat) -> bool:
-    """Return True if a template needs contents as lists of parts."""
-    key = type(tokenizer), str(tokenizer.chat_template), chat.system
-    if key not in _PARTS:
-        _PARTS[key] = _try_parts(tokenizer, chat)
-        if _DATED in str(tokenizer.chat_template) and chat.date is None:
-            _log.warning(
-                "the chat template writes a date (%s): this run takes %s; --load date=%s (Chat's "
-                "date) gives these prompts on another day too",
-                *(_DATED, today(), today()),
-            )
-    return _PARTS[key]
-
-
-def _try_parts(tokenizer: Tokenizer, chat: Chat) -> bool:
+def _write(messages: Sequence[Message], tokenizer: Tokenizer, day: str, parts: bool) -> str:
+    """Return a conversation in the template; `parts` writes each content as a list of one part."""
+    shaped: list[dict[str, Any]] = [*as_dicts(messages)]
+    if parts:
+        shaped = [m | {"content": [{"type": "text", "text": m["content"]}]} for m in shaped]
     try:
-        _require_text_once(tokenizer, chat, parts=False)
+        text = _rendered(shaped, tokenizer, day)
+    except Exception as error:  # the template may raise any error
+        why = one_line(error) or type(error).__name__
+        raise InputError(f"the tokenizer's chat template refuses the prompt: {why}") from error
+    limit = _EXCESS + 4 * sum(len(message.content) for message in messages)
+    fault = text_fault(text)
+    if len(text) > limit:
+        fault = f"has {len(text)} characters, more than {limit}: take another copy of the model"
+    if fault is not None:
+        raise InputError(f"what the tokenizer's chat template writes {fault}")
+    return text
+
+
+def _rendered(messages: list[dict[str, Any]], tokenizer: Any, day: str) -> str:
+    """Return the conversation as transformers writes it, except that the date is `day`."""
+    values = {"add_generation_prompt": True, **_THINKING_OFF}
+    # A tokenizer with another method writes conversations without the checkpoint's template.
+    base = sys.modules.get("transformers.tokenization_utils_base")
+    method = getattr(type(tokenizer), "apply_chat_template", None)
+    if base is None or method is not base.PreTrainedTokenizerBase.apply_chat_template:
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, **values))
+    # The public function turns functions among the values into text.
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    template = _compile_jinja_template(tokenizer.get_chat_template())
+    template.environment.filters["random"] = _refuse_chance
+    values |= tokenizer.special_tokens_map
+    values |= {"messages": messages, "tools": None, "documents": None, "lipsum": _refuse_chance}
+    return str(template.render(values, strftime_now=datetime.fromisoformat(day).strftime))
+
+
+def _refuse_chance(*_: Any, **__: Any) -> NoReturn:
+    raise ValueError("it is random, and equal messages must give equal prompts")
+
+
+@lru_cache(maxsize=4)
+def _takes_parts(tokenizer: Tokenizer, template: str, chat: Chat) -> bool:
+    """Return True if a template needs contents as lists of parts.
+
+    Raises:
+        InputError: The template does not write a text unchanged and once, in either form.
+    """
+    parts = False
+    try:
+        _try_template(tokenizer, chat, parts=False)
     except InputError as error:
         with suppress(InputError):
-            _require_text_once(tokenizer, chat, parts=True)
-            return True
-        raise error
-    return False
+            _try_template(tokenizer, chat, parts=True)
+            parts = True
+        if not parts:
+            raise error
+    if _DATED in template and chat.date is None:
+        _log.warning(
+            "the chat template writes a date (%s): this run takes %s; --load date=%s (Chat's "
+            "date) gives these prompts on another day too",
+            *(_DATED, chat.day, chat.day),
+        )
+    return parts
 
 
-def _require_text_once(tokenizer: Tokenizer, chat: Chat, parts: bool) -> None:
+def _try_template(tokenizer: Tokenizer, chat: Chat, parts: bool) -> None:
     """Refuse a template that changes, drops or repeats a text, or that is random."""
     system = [] if chat.system is None else [Message("system", chat.system)]
-    for probe in (*_PROBES, _LONG):
-        messages = as_dicts([*system, Message("user", probe)])
-        text, again = (
-            write_chat(messages, tokenizer, _THINKING_OFF, day=chat.date, parts=parts)
-            for _ in range(2)
+    messages = [*system, Message("user", _PROBE)]
+    text, again = (_write(messages, tokenizer, chat.day, parts) for _ in range(2))
+    count = text.count(_PROBE)
+    if text != again:
+        fault = "is random, as it writes a text in two ways"
+    elif parts and "'type'" in text:  # the list was converted to text by Python
+        fault = "writes a list of parts as it stands"
+    elif count != 1:
+        fault = f"writes a text {count} times" if count else "leaves a text out or changes it"
+    elif chat.system is not None and chat.system.strip() not in text:
+        raise InputError(
+            "the tokenizer's chat template leaves the system message out: leave out --system"
         )
-        if text != again:
-            raise InputError(
-                "the tokenizer's chat template is random, as it writes a text in two ways: take "
-                "another copy of the model"
-            )
-        if parts and "'type'" in text:  # the list was converted to text by Python
-            raise InputError("the tokenizer's chat template writes a list of parts as it stands")
-        if (count := text.count(probe)) != 1:
-            fault = f"writes a text {count} times" if count else "leaves a text out or changes it"
-            raise InputError(
-                f"the tokenizer's chat template {fault}: take another copy of the model"
-            )
-        if chat.system is not None and chat.system.strip() not in text:
-            raise InputError(
-                "the tokenizer's chat template leaves the system message out: leave out --system"
-            )
+    else:
+        return
+    raise InputError(f"the tokenizer's chat template {fault}: take another copy of the model")
 
 
 def require_settled(tokenizer: Tokenizer, chat: Chat | None = None) -> None:
@@ -148,9 +197,8 @@ def require_settled(tokenizer: Tokenizer, chat: Chat | None = None) -> None:
     model: Any = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
     if getattr(model, "dropout", None):
         model.dropout = None
-    text = " ".join(_PROBES) * 4
     try:
-        splits = {*tokenise(tokenizer, [text] * _TRIES)}
+        splits = {*tokenise(tokenizer, [_PROBE] * _TRIES)}
     except TraceError:
         raise
     except Exception as error:  # the tokenizer's files are not trusted: any error may come
@@ -162,7 +210,7 @@ def require_settled(tokenizer: Tokenizer, chat: Chat | None = None) -> None:
             "the tokenizer's files"
         )
     if chat is not None and tokenizer.chat_template:
-        _takes_parts(tokenizer, chat)
+        _takes_parts(tokenizer, str(tokenizer.chat_template), chat)
 
 
 def describe_chat(tokenizer: Tokenizer, chat: Chat) -> dict[str, Any]:
@@ -180,5 +228,5 @@ def describe_chat(tokenizer: Tokenizer, chat: Chat) -> dict[str, Any]:
     digest = hashlib.sha256(template.encode()).hexdigest()[:16]
     described = {"system": chat.system, "template": digest, "thinking": thinking}
     if _DATED in template:
-        described["date"] = chat.date or today()
+        described["date"] = chat.day
     return described
