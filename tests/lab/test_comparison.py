@@ -189,7 +189,7 @@ def test_the_command_lists_methods_and_refuses_unknown_ones():
         names = [line.split()[0] for line in listed.stdout.splitlines()]
         assert [row["name"] for row in rows] == names and all(row["summary"] for row in rows)
         release = {row["name"]: row["release"] for row in rows}
-        assert release["delta"] == "from the paper alone" and not release["probe"]
+        assert release["delta"] == "from the paper alone"
         assert release["length-only"] == "no publication"
         assert release["dcpmi"].startswith("peterwestuw/surface-form-competition at ffc22c6")
     arguments = ["compare", "--model", "nowhere", "--benchmark", "demo", "--method", "dolla"]

@@ -22,14 +22,12 @@ def _list(context: Any, option: Any, value: bool) -> bool:
     values = {**context.params, str(option.name): value}
     if not values.get("list") or "json" not in values:
         return value
-    from lastword.lab.evaluation.probed import PROBES
     from lastword.methods import METHODS, catalogue, check_of
 
     rows = [
         (name, row.summary, row.source, str(check_of(name)) if name in METHODS else "")
         for name, row in catalogue().items()
     ]
-    rows += [(name, summary, "method, section 19", "") for name, summary in PROBES.items()]
     if values["json"]:
         keys = ("name", "summary", "source", "release")
         typer.echo(to_json([dict(zip(keys, row, strict=True)) for row in rows]))
@@ -69,33 +67,25 @@ def compare(
     """Compare every correction on one model and one benchmark, and record each one's scores."""
     options = load_options(model, loading)
     with waiting("reading the data"):
-        from lastword.lab.evaluation.probed import PROBES, obstacle
         from lastword.lab.evaluation.runner import execute, prepare
         from lastword.lab.evaluation.work import Work
         from lastword.lab.report.comparison import comparison_tables, read_comparisons
         from lastword.methods import COMPARED, METHODS, entry, resolve
         from lastword.records.stored import read_cells
 
-        names = [name for name in method or COMPARED if name not in PROBES] or ["base-mean"]
+        names = method or COMPARED
         for name in names:
             entry(name)  # raises for an unknown method before the model is loaded
         (pair,) = read_benchmarks(
             [benchmark], [] if template is None else [template], data, limit, seed, columns
         )
-        examples = pair[0].examples
-        why = obstacle((e.candidates for e in examples), (e.truthful for e in examples))
-        if any(example.messages is not None for example in examples):
-            why = "prompts are conversations"
-    probes = [name for name in method or PROBES if name in PROBES]
-    if probes and why:
-        say(f"lastword: {', '.join(probes)} left out: {why}")
     if not method and (others := {*METHODS} - {name.partition("@")[0] for name in names}):
         left = ", ".join(name for name in METHODS if name in others)
         say(f"lastword: left out, as they go by --method: {left}")
     decider = load_decider(options)
     with waiting("reading tokens"):
         methods = resolve(names, decider.tracer.facts)
-        job = prepare(decider, Work(*pair, methods=methods, states=bool(probes) and not why))
+        job = prepare(decider, Work(*pair, methods=methods))
     cell = counted_down(
         job.info, 1, lambda advance: execute(decider, job, out, advance=advance)
     ).cell

@@ -115,12 +115,6 @@ def eval_(
             "those that decide."
         ),
     ] = "all",
-    states: Annotated[
-        bool,
-        typer.Option(
-            "--states", help="Record the pooled states of every text, for probes in reports."
-        ),
-    ] = False,
     shard: Annotated[
         str | None, typer.Option(metavar="I/N", help="Do part I of N, counted from 0.")
     ] = None,
@@ -151,7 +145,7 @@ def eval_(
 
         part = None if shard is None else Shard.parse(shard)
         pairs = read_benchmarks(benchmark, template or [], data, limit, seed, columns, id or ())
-        works = [Work(*pair, blind, record=record, states=states) for pair in pairs]
+        works = [Work(*pair, blind, record=record) for pair in pairs]
     if show_prompt:
         for work in works:
             _show_prompt(models[0], work)
@@ -237,9 +231,6 @@ def counted_down(
     info: "RunInfo", parts: int, execute: "Callable[[Callable[[int], None]], RunResult]"
 ) -> "RunResult":
     """Run a cell or a shard, with progress on stderr."""
-    if info.get("states"):
-        size = info["items"] * info["state_bytes"] / 1e6
-        say(f"lastword: the states of {info['items']:,} texts take {size:,.1f} MB")
     task = f"{info['model']} on {info['benchmark']}"
     with counting(task, round(info["items"] / parts)) as countdown:
         result = execute(countdown.advance)

@@ -61,12 +61,7 @@ COLUMNS = pa.schema(
     ]
 )
 
-# Only in runs with `--states`: float32 [depths, poolings, width] as bytes, little-endian.
-STATES = "states"
-ALL_COLUMNS = COLUMNS.append(pa.field(STATES, pa.binary()))
-
 
 def to_table(rows: list[Row]) -> pa.Table:
     """Return rows as an Arrow table; missing columns are null."""
-    stateful = any(STATES in row for row in rows)
-    return pa.Table.from_pylist(rows, schema=ALL_COLUMNS if stateful else COLUMNS)
+    return pa.Table.from_pylist(rows, schema=COLUMNS)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lastword.errors import RecordError, one_line
-from lastword.records.columns import ALL_COLUMNS, COLUMNS, STATES, to_table
+from lastword.records.columns import COLUMNS, to_table
 from lastword.records.info import read_run, read_runs
 from lastword.records.record import Row
 
@@ -94,7 +94,7 @@ def read_sound(path: Path, plan: Sequence[Sequence[int]], group: int) -> pa.Tabl
 def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """Return the records of one part."""
     names = COLUMNS.names if columns is None else list(columns)
-    return _conform(_table(path, path, names), path, pa.schema(map(ALL_COLUMNS.field, names)))
+    return _conform(_table(path, path, names), path, pa.schema(map(COLUMNS.field, names)))
 
 
 def _table(source: Any, path: Path, columns: list[str] | None = None) -> pa.Table:
@@ -111,11 +111,10 @@ def _table(source: Any, path: Path, columns: list[str] | None = None) -> pa.Tabl
 def join(path: Path, content: bytes) -> tuple[bytes, pa.Table]:
     """Return a part with new records added, as bytes and table; new ones replace old ones."""
     table = _table(pa.BufferReader(content), path)
-    schema = ALL_COLUMNS if STATES in table.column_names else COLUMNS
-    table = _conform(table, path, schema)
+    table = _conform(table, path)
     if not path.exists():
         return content, table
-    old, new = read_part(path, schema.names), table["place"].combine_chunks()
+    old, new = read_part(path, COLUMNS.names), table["place"].combine_chunks()
     others = old.filter(pc.invert(pc.is_in(old["place"], new)))
     if not others.num_rows:
         return content, table

@@ -15,7 +15,7 @@ import pyarrow as pa
 from jaxtyping import Int
 
 from lastword.records.cells import COUNT_COLUMNS, SLICE, Cell
-from lastword.records.columns import ALL_COLUMNS, COLUMNS, STATES, to_table
+from lastword.records.columns import COLUMNS, to_table
 from lastword.records.frame import to_columns, to_frame
 from lastword.records.info import RunInfo, read_runs
 from lastword.records.parts import part_files, read_part
@@ -46,13 +46,12 @@ class Stored:
 
     def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
         """Yield slices (see `RecordSource`); a valid column that no record has is null."""
-        columns = [name for name in names if name in ALL_COLUMNS.names]
+        columns = [name for name in names if name in COLUMNS.names]
         tables: list[pa.Table] = []
         first = 0
         for place, part in enumerate(self.parts):
             tables.append(_table(part, columns))
-            # States are so large that each part is a slice; other columns fill a slice first.
-            full = STATES in columns or sum(t.num_rows for t in tables) >= SLICE
+            full = sum(t.num_rows for t in tables) >= SLICE
             if full or place == len(self.parts) - 1:
                 rows = self.places[first : self.ends[place]]
                 table = pa.concat_tables(tables)

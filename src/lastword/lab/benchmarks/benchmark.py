@@ -237,14 +237,6 @@ class Dataset:
         items = [e.item(template, content_free=content_free) for e in self.examples]
         return items if blind else [replace(item, blind_prompt=None) for item in items]
 
-    def inputs(self) -> tuple[str, ...]:
-        """Return each chosen example's question, input or prompt; empty if it has none."""
-        if any(example.messages is not None for example in self.examples):
-            raise InputError("states need prompts of text, and these are conversations")
-        names = ("question", "input", "prompt")
-        each = [[e.fields[n] for n in names if e.fields.get(n)] for e in self.examples]
-        return tuple(str(values[0]) if values else "" for values in each)
-
     def to_dict(self) -> dict[str, Any]:
         """Return its description in `run.json`."""
         return {

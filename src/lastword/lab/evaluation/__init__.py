@@ -1,1 +1,1 @@
-"""Evaluation: runs models on benchmarks; tests and probes that several statistics share."""
+"""Evaluation: runs models on benchmarks; the tests that several statistics share."""

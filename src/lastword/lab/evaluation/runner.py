@@ -7,11 +7,9 @@ everything in one process. A distributed engine calls the others in its workers,
 the machine that stores the records.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +21,6 @@ from lastword.lab.evaluation.work import Work
 from lastword.model.digest import load_digest
 from lastword.model.options import LoadOptions
 from lastword.model.weights.identity import model_name
-from lastword.records.columns import STATES
 from lastword.records.info import (
     RUN_FILE,
     RunInfo,
@@ -34,7 +31,7 @@ from lastword.records.info import (
     read_run,
 )
 from lastword.records.parts import serialise
-from lastword.records.record import Place, Row, failure
+from lastword.records.record import Place, Row
 from lastword.records.run import Run, Shard
 from lastword.text.chat import Chat, describe_chat
 from lastword.text.items import Item
@@ -56,13 +53,11 @@ class EvalJob:
         work: The benchmark, the template and the extent of reading.
         items: The items, in the benchmark's order.
         info: The content of `run.json` before anything is planned.
-        inputs: The part of each item's prompt over which states are pooled; None for no states.
     """
 
     work: Work
     items: tuple[Item, ...]
     info: RunInfo
-    inputs: tuple[str, ...] | None
 
     def cell(self, out: Path) -> Path:
         """Return the folder of the cell under a root."""
@@ -101,8 +96,7 @@ def prepare(decider: "Decider", work: Work) -> EvalJob:
 
     Raises:
         InputError: The template cannot be rendered, the chat template refuses every prompt, the
-            correction's answers depend on the order of items, or states of conversations are
-            requested.
+            correction's answers depend on the order of items.
         CertificateError: The decider's certificate is for another template.
     """
     from lastword.methods.correction import require_pure  # imports torch
@@ -122,12 +116,10 @@ def prepare(decider: "Decider", work: Work) -> EvalJob:
         "model": model_name(described["model"]),
         "weights": decider.tracer.digests or None,
         **_settings(work),
-        **({"state_bytes": _state_bytes(decider)} if work.states else {}),
         "machine": machine(),
         "plan": [],
     }
-    inputs = work.dataset.inputs() if work.states else None
-    return EvalJob(work, tuple(items), strict(info), inputs)
+    return EvalJob(work, tuple(items), strict(info))
 
 
 def finished(
@@ -150,7 +142,7 @@ def finished(
     if not ((cell / RUN_FILE).is_file() and folder.is_dir()):
         return None
     info = read_run(cell)
-    settings = {"record": None, "states": None} | _settings(work) | {"engine": engine}
+    settings = {"record": None} | _settings(work) | {"engine": engine}
     # Settings say which benchmark is run how. The digest of the options says on which weights,
     # without reading them; None means that only the loaded model can tell.
     same = not differences({name: info.get(name) for name in settings}, settings)
@@ -186,14 +178,6 @@ def compute(decider: "Decider", job: EvalJob, group: int, batch: Batch) -> list[
     scope = decider.scope(job.work.record, job.work.blind, job.work.methods)
     scope = replace(scope, readings=job.work.record == "all")
     rows = record_group(decider, job.items, places, batch, scope)
-    start = time.perf_counter()
-    states = _states(decider, job, [p for p, row in rows.items() if row["error"] is None])
-    each = (time.perf_counter() - start) / max(len(states), 1)
-    for p, state in states.items():
-        if isinstance(state, ItemError):
-            rows[p] = failure(places[p], job.items[p], str(state))
-        else:
-            rows[p] |= {STATES: state, "seconds": rows[p]["seconds"] + each}
     return list(rows.values())
 
 
@@ -262,37 +246,3 @@ def collect(
 def _settings(work: Work) -> RunInfo:
     """Return the fields of `run.json` that do not depend on the model."""
     return work.describe() | {"packages": packages()}
-
-
-def _states(
-    decider: "Decider", job: EvalJob, places: Sequence[int]
-) -> "dict[int, bytes | ItemError]":
-    """Return pooled states or an error by index; empty if the run stores no states."""
-    if job.inputs is None or not places:
-        return {}
-    from lastword.probes.state import POOLINGS
-    from lastword.text.passages import Passage
-
-    tracer, prompts = decider.tracer, [job.items[p].prompt for p in places]
-    inputs = {"mean": [job.inputs[p] for p in places], "last": None}
-    each = [tracer.passages(prompts, inputs[pooling]) for pooling in POOLINGS]
-    states: dict[int, bytes | ItemError] = {}
-    passages: dict[int, list[Passage]] = {}
-    for place, *outcomes in zip(places, *each, strict=True):
-        refused = [p for p in outcomes if isinstance(p, ItemError)]
-        if refused:
-            states[place] = ItemError(refused[0].reason, job.items[place].id)
-        else:
-            passages[place] = [p for p in outcomes if isinstance(p, Passage)]
-    # The passages of an item stand together, one per pooling.
-    read = tracer.pooled(list(chain(*passages.values())), range(tracer.profile.depth + 1))
-    by_item = read.reshape(len(passages), len(POOLINGS), *read.shape[1:]).swapaxes(1, 2)
-    pairs = zip(passages, by_item, strict=True)
-    return states | {place: array.astype("<f4").tobytes() for place, array in pairs}
-
-
-def _state_bytes(decider: "Decider") -> int:
-    """Return the size in bytes of an item's pooled states, float32 [depths, poolings, width]."""
-    from lastword.probes.state import POOLINGS
-
-    return 4 * (decider.tracer.profile.depth + 1) * len(POOLINGS) * decider.tracer.profile.width

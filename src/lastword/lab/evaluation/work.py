@@ -21,7 +21,6 @@ class Work:
             `none` for nothing.
         methods: Other methods that score the items, by name (`lastword.methods.resolve`).
         record: Depths to read and record: `all` (with T), or only the ones that `decide`.
-        states: True to store pooled states of every text, for probes.
     """
 
     dataset: Dataset
@@ -29,7 +28,6 @@ class Work:
     blind: Blind = "base"
     methods: "Mapping[str, Method]" = field(default_factory=dict)
     record: Recorded = "all"
-    states: bool = False
 
     @property
     def name(self) -> str:
@@ -50,7 +48,6 @@ class Work:
             "template": self.template.to_dict(),
             "blind": self.blind,
             **({} if self.record == "all" else {"record": self.record}),
-            **({"states": True} if self.states else {}),
             "methods": {name: method.aggregation for name, method in self.methods.items()},
             "items": len(self.dataset.examples),
         }

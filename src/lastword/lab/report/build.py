@@ -13,7 +13,6 @@ from lastword.lab.report import (
     comparison,
     cost,
     dependence,
-    depths,
     figures,
     page_data,
     published,
@@ -126,7 +125,6 @@ def _contents(
     ]
     judgements = judge(cells, [each.objection for each in tests])
     by_readings = ablation.by_reading(readings, theta)
-    curves = [curve for curve in map(depths.depths, cells) if curve is not None]
     effects, swept = ablation.necessity(readings, theta), ablation.sweeps(readings, theta)
     per_model = tables.per_model(summaries, theta)
     costs = cost.cost_table(material.timings) if material.timings else None
@@ -152,7 +150,6 @@ def _contents(
         ablation.reading_table(by_readings, theta) if by_readings else None,
         tables.scorer_constants(theta),
         dependence.dependence_table(needs),
-        depths.depths_table(curves) if curves else None,
         *comparison.comparison_tables(material.comparisons),
         costs,
     ]
@@ -166,7 +163,6 @@ def _contents(
         across,
         cost.cost_figure(costs) if costs else None,
         dependence.dependence_figure(needs),
-        depths.depths_figure(curves),
         published.figure_against_paper(summaries, judgements) if with_paper else None,
     ]
     views = [CellReport(*row) for row in zip(summaries, judgements, tests, strict=True)]

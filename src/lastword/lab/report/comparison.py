@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lastword.errors import RecordError
-from lastword.lab.evaluation.probed import FOLDS, LAST, MOST, PROBE, PROBES, WORDS, probed
 from lastword.lab.report.table import Table, Value, columns, points
 from lastword.probes.controls import controls
-from lastword.records.cells import Cell, mean, mean_defined
+from lastword.records.cells import Cell, mean_defined
 from lastword.records.derived import derive, fitted_methods
 from lastword.records.info import find_cells, read_run
 from lastword.records.metrics import mc1_rows, mc2_rows, mc3_rows, of_items
@@ -52,11 +51,6 @@ _NOTES = (
     "items what truths look like): what comes no further than they do has shown nothing, nor has "
     "what comes no further than question-blind and length-only.",
     "The oracle counts an item if any depth ranks a truth first: no method could know which.",
-)
-_PROBES = (
-    f"{PROBE}, {LAST} and {WORDS} are cross-fitted: each text is answered by fits on other groups "
-    f"of texts, {FOLDS} folds, at most {MOST:,} texts a cell. They learned from labels. "
-    f"{WORDS} reads the text and needs no model: a probe that is no better is of no use."
 )
 _BESIDE_NOTES = (
     "A win is an item that TRACE has wrong and the method right, a loss the reverse; p is "
@@ -118,14 +112,12 @@ class Comparison:
         standings: One result per method, in the order of the request.
         controls: Mean MC1 by name of controls that never read the question, and of the oracles,
             which are right if any depth ranks a truth first.
-        unprobed: The reason why probes and words are left out; empty if they are not.
     """
 
     model: str
     benchmark: str
     standings: tuple[MethodResult, ...]
     controls: Mapping[str, float]
-    unprobed: str
 
 
 def compare(
@@ -133,14 +125,6 @@ def compare(
 ) -> Comparison:
     """Return the results of every method on a cell."""
     scores = _Scores(cell, methods, fitted or {})
-    words, unprobed = math.nan, ""
-    try:
-        probes = probed(cell)
-        scores.add(probes.scores)
-        methods = {**methods, **dict.fromkeys(probes.scores, "mean")}
-        words = mean(probes.right[WORDS].astype(float))
-    except RecordError as error:
-        unprobed = str(error)
     mc1, on_base, on_trace = dict[str, PerItem](), dict[str, PerItem](), dict[str, PerItem]()
     for name, aggregation in methods.items():
         mc1[name], base, trace = scores.mc1(name, aggregation)
@@ -165,9 +149,9 @@ def compare(
     ]
     of_cell = controls(cell)
     shares = {name: share for name, share in of_cell.rivals.items() if name not in _METHODS}
-    shares |= {WORDS: words, ORACLE: of_cell.oracle, BLIND_ORACLE: of_cell.blind_oracle}
+    shares |= {ORACLE: of_cell.oracle, BLIND_ORACLE: of_cell.blind_oracle}
     shares = {name: share for name, share in shares.items() if not math.isnan(share)}
-    return Comparison(cell.model, cell.benchmark, tuple(standings), shares, unprobed)
+    return Comparison(cell.model, cell.benchmark, tuple(standings), shares)
 
 
 def _against(
@@ -270,16 +254,10 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
         trace_rows += [(*cell, s.method, *astuple(s.against_trace)) for s in comparison.standings]
         names = (s.method.partition("@")[0] for s in comparison.standings)
         checks |= {name: (name, *astuple(check_of(name))) for name in names if name in METHODS}
-    unprobed = [
-        f"{entry.model} on {entry.benchmark} has no rows of {', '.join(PROBES)}: {entry.unprobed}."
-        for entry in comparisons
-        if entry.unprobed
-    ]
-    notes = [*_NOTES, *([_PROBES] if len(unprobed) < len(comparisons) else []), *unprobed]
     title, trace_title = "Every method on the same states", "Every method beside TRACE"
     releases_title, checked = "Every method beside its authors' code", checks.values()
     return [
-        Table.of("comparison", title, (*_CELL, *_STANDING), rows, notes),
+        Table.of("comparison", title, (*_CELL, *_STANDING), rows, _NOTES),
         Table.of("comparison-trace", trace_title, (*_CELL, *_BESIDE), trace_rows, _BESIDE_NOTES),
         Table.of("comparison-releases", releases_title, _CHECKS, checked, _CHECK_NOTES),
     ]
