@@ -12,7 +12,7 @@ QUICK := rule text records files trust test_imports.py test_stream.py cli/test_c
 # Without bytecode on disk every run compiles the package and the tests once more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test nightly fresh real coverage vllm clients inspect check organism docs locked lock audit release clean
+.PHONY: demo quick test nightly fresh real coverage clients inspect check organism docs locked lock audit release clean
 
 demo: $(READY) real
 	@if $(BIN)/lastword get smollm2-135m > /dev/null; then \
@@ -49,11 +49,6 @@ coverage: $(READY) real
 # The real model, 93 MB once; what cannot be fetched is told in a line, and done without.
 real: $(READY)
 	@$(BIN)/lastword get smollm2-135m > /dev/null || true
-
-# vLLM for the CPU in an environment of its own, 3.5 GB: tests of `--engine vllm` run where it is.
-vllm:
-	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
-	.venv-vllm/bin/python -m pip install --quiet --no-deps --requirement constraints.vllm.txt
 
 # Clients of others in an environment apart from ours: the tests that they run against the service run where it is.
 clients:

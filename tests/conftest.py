@@ -54,7 +54,6 @@ TOGETHER = {
 EARLY = ("test_gpu_script.py", "test_mcp.py", "test_objectives.py", "test_readers.py")
 # Reasons of skipped tests, and what the summary says about them.
 SKIPPED = {
-    "no vLLM at": "of --engine vllm were NOT run: `make vllm` installs what they need",
     "no clients at": "with other services' clients were NOT run: `make clients` installs them",
     "the night's": "were NOT run: `make nightly` runs them too",
 }
@@ -77,7 +76,7 @@ CHECKED: dict[tuple[Any, ...], Any] = {}
 @pytest.fixture(autouse=True)
 def embedded_models_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Check an embedded model once per weights, since each check takes 0.4 s."""
-    if "lastword.model.backend" not in sys.modules:
+    if "lastword.model.language_model" not in sys.modules:
         return
     from lastword.model import check, check_cache, embedded
     from lastword.model.weights.identity import tensors_digest

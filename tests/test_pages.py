@@ -49,8 +49,6 @@ LEFT_OUT = {
     "lastword decide --engine ray": "it needs a bucket; tests/engines/test_bulk.py runs it",
     "lastword eval --engine ray": "it needs GPUs; tests/engines runs Ray without",
     "from functools import partial": "it starts Ray, which tests/engines does",
-    "python -m venv vllm": "vLLM takes gigabytes; `make vllm` installs it",
-    "lastword correct --engine vllm": "tests/engines runs it where vLLM is",
     "from pathlib import Path\n\nfrom lastword import DecideOptions\n": "as the command",
     "LASTWORD_TOKEN=": "it needs GPUs, and listens on all addresses",
     "#!/bin/bash": "a job of Slurm",

@@ -3,7 +3,6 @@
     TraceError
     ├── InputError            the text, file or option that came in
     │   ├── CertificateError  a certificate that says nothing, or speaks of something else
-    │   ├── ElsewhereError    the model itself is needed, and is in another process
     │   ├── ItemError         one item: names it, and the candidate where there is one
     │   │   └── UntrainedError    it has a token that the model has no embedding for
     │   └── ThetaError        a constant or switch of Theta
@@ -64,10 +63,6 @@ class InputError(TraceError):
 
 class CertificateError(InputError):
     """A certificate that cannot be read, or that is for another model, Theta or template."""
-
-
-class ElsewhereError(InputError, AttributeError):
-    """The model itself is needed, and is in another process: an attribute that is not there."""
 
 
 class ItemError(InputError):

@@ -37,9 +37,9 @@ def test_the_default_grid_has_the_fifteen_models_of_the_paper():
 
 def test_a_row_has_the_name_of_its_model_in_the_paper(tmp_path):
     text = "paper,model,revision,dtype,quantisation,engine\n"
-    text += "LLaMA-7B,/data/llama,,float32,int8,vllm\n,org/other,main,,fp8,\n"
+    text += "LLaMA-7B,/data/llama,,float32,int8,ray\n,org/other,main,,fp8,\n"
     first, second = read_grid(grid_file(tmp_path, text))
-    assert first == GridModel("LLaMA-7B", "/data/llama", None, "float32", "int8", "vllm")
+    assert first == GridModel("LLaMA-7B", "/data/llama", None, "float32", "int8", "ray")
     assert second == GridModel("other", "org/other", "main")
 
 

@@ -269,7 +269,7 @@ def test_the_packed_road_is_as_accurate_as_the_plain_one(name, dtype):
     tracer, items = Tracer(model, tokenizer(), invariant=2.0), random_items(28, 8)
     assert tracer.backbone.road == "packed"
     packed = np.concatenate([d.trajectory for d in read_all(tracer, items)])
-    tracer.backend.local("a test").backbone = tracer.backbone.on("plain")
+    tracer.model.backbone = tracer.backbone.on("plain")
     plain = np.concatenate([d.trajectory for d in read_all(tracer, items)])
     truth = np.array(
         [

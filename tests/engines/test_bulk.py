@@ -17,12 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from ray.data.exceptions import ExecutionTimeoutError
 from spread import PRIORITY
-from vllm_home import PYTHON, needs_vllm
 
 from lastword import Choice, Decider, Predicate, Tracer
 from lastword.decide.answer import row_of
 from lastword.decide.decider import subject_of
-from lastword.decide.options import DecideOptions
 from lastword.decide.questions_file import write_questions
 from lastword.decide.states import read_states
 from lastword.engines import bulk
@@ -95,18 +93,9 @@ def start(folder: Path, output: Path, *options: str) -> "subprocess.Popen[str]":
     )
 
 
-@pytest.mark.parametrize(
-    ("engine", "close"),
-    [
-        pytest.param([], 1e-5, id="transformers"),
-        pytest.param(
-            ["--engine-options", f"vllm_python={PYTHON}"], 1e-4, id="vllm", marks=needs_vllm
-        ),
-    ],
-)
-def test_a_killed_run_resumes_and_answers_as_one_process_does(folder, tmp_path, engine, close):
+def test_a_killed_run_resumes_and_answers_as_one_process_does(folder, tmp_path):
     output, checkpoint = tmp_path / "out", tmp_path / "out.checkpoint"
-    first = start(folder, output, *engine)
+    first = start(folder, output)
     latest = time.monotonic() + 600
     while not _checkpoints(checkpoint):
         assert first.poll() is None and time.monotonic() < latest
@@ -117,7 +106,7 @@ def test_a_killed_run_resumes_and_answers_as_one_process_does(folder, tmp_path, 
     done = {row for file in _checkpoints(checkpoint) for row in _ids(file)}
     assert 0 < len(done) < BLOCKS * BLOCK
 
-    again = start(folder, output, *engine)
+    again = start(folder, output)
     _, errors = again.communicate(timeout=600)
     assert again.returncode == 1, errors
     assert f"has {BLOCKS * BLOCK:,} texts" in errors
@@ -136,7 +125,7 @@ def test_a_killed_run_resumes_and_answers_as_one_process_does(folder, tmp_path, 
     some = [f"t{i}" for i in range(0, len(texts), 29)]
     for name, expected in zip(some, tracer.decide_many(texts[some], QUESTIONS), strict=True):
         for column, value in row_of(expected).items():
-            near = pytest.approx(value, abs=close) if isinstance(value, float) else value
+            near = pytest.approx(value, abs=1e-5) if isinstance(value, float) else value
             assert answers[column][name] == near, (name, column)
         assert not answers["topic.deferred"][name]
 
@@ -147,16 +136,6 @@ def test_an_output_of_other_questions_is_refused(folder, tmp_path):
     source, output = str(folder / "texts.parquet"), str(tmp_path / "out")
     with pytest.raises(InputError, match="answers to other questions"):
         bulk.decide_files(job, source, output, Cluster())
-
-
-def test_runs_with_vllm_and_transformers_differ_in_their_digest():
-    jobs = [
-        bulk.prepare_bulk(
-            Decider.from_pretrained, DecideOptions(MODEL), {"topic": TOPIC}, None, engine
-        )
-        for engine in (None, {"name": "vllm"}, {"name": "vllm", "version": "0.32"})
-    ]
-    assert len({job.digest for job in jobs}) == 3
 
 
 def test_an_error_of_ray_is_one_line(monkeypatch, tmp_path):

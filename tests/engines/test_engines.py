@@ -248,7 +248,7 @@ def test_workers_that_do_not_fit_the_machine_are_refused(command, tmp_path):
 
 @pytest.mark.parametrize(
     ("engine", "option"),
-    [("local", "workers=2"), ("ray", "worker=2"), ("ray", "workers=two"), ("vllm", "pads")],
+    [("local", "workers=2"), ("ray", "worker=2"), ("ray", "workers=two")],
 )
 def test_unknown_options_of_an_engine_are_refused(command, tmp_path, engine, option):
     args = ["eval", "--model", "no/model", "--benchmark", "demo", "--out", tmp_path]

@@ -32,13 +32,13 @@ def tracer():
 @pytest.fixture
 def passes(tracer, monkeypatch):
     """The sequences that the model has read."""
-    read, pooled = [], tracer.backend.pooled
+    read, pooled = [], tracer.model.pooled
 
     def counted(branches, *more):
         read.extend(branches)
         return pooled(branches, *more)
 
-    monkeypatch.setattr(tracer.backend, "pooled", counted)
+    monkeypatch.setattr(tracer.model, "pooled", counted)
     scikit_learn._STATES.pop(tracer, None)
     return read
 

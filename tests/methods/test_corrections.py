@@ -425,14 +425,14 @@ def token_counts(engine: Decider) -> list[int]:
     from lastword.text.forest import build
 
     computed: list[int] = []
-    backend: Any = engine.tracer.backend
-    states = backend.states
+    model: Any = engine.tracer.model
+    states = model.states
 
     def counting(branches: Any, *rest: Any) -> Any:
         computed.append(len(build(branches)))
         return states(branches, *rest)
 
-    backend.states = counting
+    model.states = counting
     return computed
 
 
@@ -485,7 +485,7 @@ def test_the_blind_cache_has_a_budget_and_full_readings_bypass_it():
     assert scores.find(branches) == [0.0, None, 2.0, 3.0, None]
     questions, engine = pool_items(3), decider(2.0)
     inner = engine.tracer
-    whole = Tracer(inner.backend.local("").backbone.model, inner.tokenizer, blind_cache=1)
+    whole = Tracer(inner.backbone.model, inner.tokenizer, blind_cache=1)
     list(whole.correct_many(questions))
     (decision, *_) = whole.correct_many(questions, "all", blind="all")
     assert decision.blind_trajectory is not None

@@ -137,8 +137,8 @@ def test_an_attention_that_the_model_does_not_use_is_refused():
 
 def read_plain(tracer: Tracer, items: list[Item]):
     plain = copy.copy(tracer)
-    plain.backend = copy.copy(tracer.backend.local("a test"))
-    plain.backend.backbone = tracer.backbone.on("plain")
+    plain.model = copy.copy(tracer.model)
+    plain.model.backbone = tracer.backbone.on("plain")
     return read_all(plain, items)
 
 

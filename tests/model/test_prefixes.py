@@ -53,8 +53,8 @@ def require_alike(tracer: Tracer, items: list[Item], read: str = "all") -> None:
     """Assert that decisions equal those without the cache."""
     cached = list(tracer.correct_many(items, read=read))
     plain = copy.copy(tracer)
-    plain.backend = copy.copy(tracer.backend.local("a test"))
-    plain.backend.backbone = tracer.backbone.on(tracer.checked.road)
+    plain.model = copy.copy(tracer.model)
+    plain.model.backbone = tracer.backbone.on(tracer.checked.road)
     for a, b in zip(cached, plain.correct_many(items, read=read), strict=True):
         assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4, nan_ok=True)
         assert (a.index, a.operator) == (b.index, b.operator)

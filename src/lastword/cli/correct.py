@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.model import load_options, loader, read_engine
+from lastword.cli.model import load_decider, load_options
 from lastword.cli.output import check_writable, grid, printable, say, show, write_lines
 from lastword.cli.progress import tracked, waiting
 from lastword.errors import InputError, ItemError, NonFiniteError, UntrainedError
@@ -61,8 +61,6 @@ def correct(
     certificate: opt.Certificate = None,
     correction: opt.Correction = None,
     loading: opt.Loading,
-    engine: opt.Engine = "local",
-    engine_options: opt.EngineOptions = None,
 ) -> None:
     """Correct a model's choice among candidate answers."""
     if method != "trace" and certificate is not None:
@@ -70,8 +68,7 @@ def correct(
     if method != "trace" and correction not in (None, "trace"):
         raise typer.BadParameter("--correction does not go with --method: leave one out")
     options = replace(load_options(model, loading), certificate=certificate, correction=correction)
-    _, vllm = read_engine(engine, engine_options)
-    open_model = partial(loader(vllm), options)
+    open_model = partial(load_decider, options)
     if input is not None:
         if not (prompt is messages is blind_prompt is None) or candidate:
             raise typer.BadParameter("give --input, or --prompt with --candidate, not both")

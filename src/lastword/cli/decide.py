@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.model import load_options, loader, read_engine, with_answers
+from lastword.cli.model import load_decider, load_options, read_engine, with_answers
 from lastword.cli.output import check_writable, grid, say, show
 from lastword.cli.progress import tracked, waiting
 from lastword.errors import InputError, TraceError, reason
@@ -85,14 +85,13 @@ def decide(
     options = with_answers(options, answers, [questions])
     questionnaire = read_questions(questions)
     prepare(questionnaire, template, chat=True)  # refuses a bad template before the model loads
-    cluster, vllm = read_engine(engine, engine_options)
+    cluster = read_engine(engine, engine_options)
     if cluster is not None:
         if input is None or output is None:
             raise typer.BadParameter("--engine ray takes --input and --output: Parquet")
         from lastword.engines.bulk import prepare_bulk
 
-        version = None if vllm is None else vllm.describe()
-        bulk = prepare_bulk(loader(vllm), options, questionnaire, template, version)
+        bulk = prepare_bulk(load_decider, options, questionnaire, template)
         _on_ray(bulk, cluster, input, output, column, id)
         return
     texts = None if input is None else _texts(Path(input), column, id, encoding)
@@ -101,7 +100,7 @@ def decide(
         check_writable(path)
     if texts is None and text is None:
         text = sys.stdin.read().rstrip("\n")
-    decider = loader(vllm)(options)
+    decider = load_decider(options)
     ready = decider.prepare(questionnaire, template=template, warn=False)
     for name, miss in ready.near.items():
         say(f"lastword: question {name!r} is {miss}")

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,7 @@ import typer
 
 from lastword.cli import options as opt
 from lastword.cli.benchmarks import read_benchmarks
-from lastword.cli.model import load_options, load_tokenizer, loader, read_engine
+from lastword.cli.model import load_decider, load_options, load_tokenizer, read_engine
 from lastword.cli.output import printable, say
 from lastword.cli.progress import counting, waiting
 from lastword.decide.options import DecideOptions
@@ -27,7 +27,6 @@ from lastword.text.items import Blind, Recorded
 if TYPE_CHECKING:
     from lastword.engines import Engine
     from lastword.engines.ray import Cluster
-    from lastword.engines.vllm.settings import VllmSettings
     from lastword.lab.evaluation.runner import RunResult
     from lastword.lab.evaluation.statistics import Judgement
     from lastword.lab.evaluation.work import Work
@@ -53,20 +52,13 @@ class Runtime:
 
     Attributes:
         cluster: Ray's cluster; None for one process.
-        vllm: vLLM's settings; None for transformers.
     """
 
     cluster: "Cluster | None"
-    vllm: "VllmSettings | None"
-
-    @cached_property
-    def description(self) -> dict[str, Any] | None:
-        """The description of vLLM in `run.json`; None without vLLM."""
-        return None if self.vllm is None else self.vllm.describe()
 
     def engine(self, model: DecideOptions) -> "Engine":
         """Return the engine for a model, which is loaded when the engine is opened."""
-        load = partial(loader(self.vllm), model)
+        load = partial(load_decider, model)
         if self.cluster is not None:
             from lastword.engines.ray import Pool
 
@@ -135,7 +127,7 @@ def eval_(
     ]
     if len(models) > 1 and models[0].alias is not None:
         raise typer.BadParameter("--load alias names one model: give one --model with it")
-    runtime = Runtime(*read_engine(engine, engine_options))
+    runtime = Runtime(read_engine(engine, engine_options))
     if runtime.cluster is None:  # paths on other machines are not checked here
         for options in models:
             require_there(options)
@@ -214,7 +206,7 @@ def _finished(
     with waiting("reading records"):
         from lastword.lab.evaluation.runner import finished
 
-        result = finished(model, work, out, shard, runtime.description)
+        result = finished(model, work, out, shard)
     if result is not None:
         _warn_of(result)
     return result

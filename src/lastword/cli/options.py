@@ -160,20 +160,16 @@ Template = Annotated[
     str | None, typer.Option(help="decide/plain, decide/listed, decide/chat, or a Jinja file.")
 ]
 
-Engine = Annotated[
-    Literal["local", "vllm"],
-    _engine(help="Run the model in this process, or in a separate vLLM process."),
-]
 EngineOrRay = Annotated[
-    Literal["local", "ray", "vllm"],
-    _engine(help="Run the model in this process, in Ray workers, or in a separate vLLM process."),
+    Literal["local", "ray"],
+    _engine(help="Run the model in this process, or in Ray workers."),
 ]
 EngineOptions = Annotated[
     list[str] | None,
     _engine(
         metavar="KEY=VALUE",
-        help="Settings of --engine (docs/engines.md), such as workers=4, gpus_per_worker=1, "
-        "vllm_python=PATH or tensor_parallel=2. Repeatable.",
+        help="Settings of Ray (docs/engines.md), such as workers=4 or gpus_per_worker=1. "
+        "Repeatable.",
     ),
 ]
 

@@ -148,7 +148,7 @@ def _cells(
         problems.append(f"{name} on {work.name}: {kind}{error}")
 
     for model in grid:
-        runtime = Runtime(*read_engine(model.engine, None))
+        runtime = Runtime(read_engine(model.engine, None))
         for result in evaluate(
             model.options(device), runtime, works, runs, on_error=partial(failed, model.name)
         ):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.model import load_options, loader, read_engine, with_answers
+from lastword.cli.model import load_decider, load_options, with_answers
 from lastword.cli.options import at_least, read_pairs
 from lastword.cli.progress import waiting
 
@@ -103,8 +103,6 @@ def serve(
         _labels("--keep-texts", help="Keep texts and options in --state, for `lastword labels`."),
     ] = False,
     loading: opt.Loading,
-    engine: opt.Engine = "local",
-    engine_options: opt.EngineOptions = None,
 ) -> None:
     """Answer questions over HTTP: decisions, chat and corrections (/docs lists all routes)."""
     from lastword.service.settings import COUNTS, Settings
@@ -132,7 +130,6 @@ def serve(
     )
     options = load_options(model, loading)
     options = with_answers(options, answers, [] if questions is None else [questions])
-    _, vllm = read_engine(engine, engine_options)
     with waiting("loading the server"):
         from lastword.service.app import create_app
         from lastword.service.log import Log
@@ -140,4 +137,4 @@ def serve(
     free_address(host, port)  # raises for a port in use before a model is loaded
     log = Log(prompts=log_prompts)
     log.event("loading", model=options.label)
-    run(create_app(loader(vllm)(options), settings, log))
+    run(create_app(load_decider(options), settings, log))

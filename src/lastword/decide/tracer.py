@@ -19,9 +19,9 @@ from lastword.methods.correction import Correction
 from lastword.methods.trace import Trace
 from lastword.model import embedded
 from lastword.model.backbone import Backbone
-from lastword.model.backend import Backend, Local, Pooled, Profile
 from lastword.model.blind import BlindScores
 from lastword.model.digest import digests
+from lastword.model.language_model import LanguageModel, Pooled, Profile
 from lastword.model.layout import lay_out_if_faster
 from lastword.model.loaded import invariant_of, load_embedded
 from lastword.model.options import LoadOptions, refuse_unknown
@@ -64,7 +64,7 @@ class Tracer:
             `overflow`, `batch_tokens`, `prefix_cache`, `blind_cache`, `head_dtype`, `attention`.
 
     Attributes:
-        options: The options, as `over` takes them with `backend` and `tokenizer`.
+        options: The options, as `over` takes them.
 
     Raises:
         InputError: A keyword is not an option.
@@ -84,50 +84,47 @@ class Tracer:
         refuse_unknown("Tracer", options)
         options = {"prefix_cache": 0, "blind_cache": 0} | options  # the user may change the weights
         load = LoadOptions(model.config.name_or_path or type(model).__name__, **options)
-        self._hold(Local(model, load, source), tokenizer, load, invariant)
+        self._hold(LanguageModel(model, load, source), tokenizer, load, invariant)
 
     @classmethod
     def over(
         cls,
-        backend: Backend,
+        model: LanguageModel,
         tokenizer: Tokenizer,
         options: LoadOptions,
         invariant: float | Factors | None = None,
     ) -> "Tracer":
-        """Return a tracer of a model in this process or in another one.
+        """Return a tracer of a model that was checked.
 
         Args:
-            backend: The source of the model's states.
+            model: The model.
             tokenizer: Its tokenizer.
             options: Options of running it.
-            invariant: I(M); by default computed from the weights, which must be in this process.
-
-        Raises:
-            ElsewhereError: I(M) is not given, and the model is in another process.
+            invariant: I(M); by default computed from the weights.
         """
-        tracer = cls.__new__(cls)  # the constructor is for a model in memory
-        tracer._hold(backend, tokenizer, options, invariant)
+        tracer = cls.__new__(cls)  # the constructor is for a transformers model
+        tracer._hold(model, tokenizer, options, invariant)
         return tracer
 
     def _hold(
         self,
-        backend: Backend,
+        model: LanguageModel,
         tokenizer: Tokenizer,
         options: LoadOptions,
         invariant: float | Factors | None,
     ) -> None:
-        profile = backend.profile
-        self.backend, self.tokenizer, self.options = backend, tokenizer, options
+        profile = model.profile
+        self.model, self.tokenizer, self.options = model, tokenizer, options
         require_settled(tokenizer, options.chat)
         self.theta = options.theta or Theta()
         self.overflow, self.chat = options.overflow, options.chat
         self.head_dtype = options.head_dtype
-        self.source, self.checked = backend.source, backend.checked
-        self.factors, self.invariant = _invariant_of(backend, invariant, self.theta)
+        self.source, self.checked = model.source, model.checked
+        self.factors, self.invariant = _invariant_of(model, invariant, self.theta)
         self.scorer = Scorer(self.theta, profile.depth, profile.vocabulary)
         self._trace = Trace(self.facts)
         self._blind_budget = options.blind_cache * 2**20
-        self.batch_tokens = options.batch_tokens or backend.batch_tokens
+        self.batch_tokens = options.batch_tokens or model.batch_tokens
 
     @classmethod
     def from_pretrained(cls, model: str | Path | LoadOptions, **options: Any) -> "Tracer":
@@ -157,8 +154,8 @@ class Tracer:
         lay_out_if_faster(locate(loaded.model).blocks)
         # Record the name that the user gave; transformers may resolve it to another one.
         run = replace(model, attention="auto")
-        local = Local(loaded.model, run, loaded.source, loaded.source["asked"])
-        return cls.over(local, loaded.tokenizer, model, invariant)
+        ready = LanguageModel(loaded.model, run, loaded.source, loaded.source["asked"])
+        return cls.over(ready, loaded.tokenizer, model, invariant)
 
     @classmethod
     def demo(cls, name: str = "organism", **options: Any) -> "Tracer":
@@ -177,25 +174,25 @@ class Tracer:
     @property
     def profile(self) -> Profile:
         """The model's profile."""
-        return self.backend.profile
+        return self.model.profile
 
     @cached_property
     def digests(self) -> dict[str, str]:
         """Digests by part of the model: of its files, or of its tensors if it was in memory."""
-        if "asked" in self.source or not isinstance(self.backend, Local):
+        if "asked" in self.source:
             return digests(self.source)
-        model = self.backend.backbone.model
-        return digests(self.source) or {"weights": tensors_digest(model.state_dict())}
+        state = self.backbone.model.state_dict()
+        return digests(self.source) or {"weights": tensors_digest(state)}
 
     @property
     def backbone(self) -> Backbone:
-        """The model as a source of states; see `Backend.local`."""
-        return self.backend.local("its trunk").backbone
+        """The model's trunk."""
+        return self.model.backbone
 
     @property
     def readout(self) -> Readout:
-        """The model's head; see `Backend.local`."""
-        return self.backend.local("its head").readout
+        """The model's head."""
+        return self.model.readout
 
     def correct(
         self,
@@ -285,8 +282,7 @@ class Tracer:
         out = np.empty((len(branches), len(depths), self.profile.width), dtype=np.float32)
         for group in plan([[[branch]] for branch in branches], self.batch_tokens):
             group_branches = [branches[i] for i in group]
-            compute = partial(self.backend.pooled, group_branches, depths, self.batch_tokens)
-            out[group] = self.backend.transact(compute)
+            out[group] = self.model.pooled(group_branches, depths, self.batch_tokens)
         return out
 
     def passages(
@@ -344,33 +340,11 @@ class Tracer:
 
         An item with logits that are not finite gets an error instead of a decision.
         """
-        self._require_vocabularies(scope.methods)
-        return self.backend.transact(lambda: self._decide(encoded, scope))
-
-    def compare(
-        self, encoded: Sequence[EncodedItem], methods: Mapping[str, Method]
-    ) -> list[dict[str, Scores | None]]:
-        """Return every method's scores of one group, in order, from one forward pass.
-
-        Returns:
-            Scores in nats [candidates] by method; None if a method does not apply to the item.
-
-        Raises:
-            NonFiniteError: Logits are not finite.
-        """
-        self._require_vocabularies(methods)
-        return self.backend.transact(lambda: self._compare(encoded, methods))
-
-    def _decide(
-        self, encoded: Sequence[EncodedItem], scope: Scope
-    ) -> list[Decision | NonFiniteError]:
         # The blocks run once, and the states of every depth that may be needed are stored. The
         # head is expensive, so it is applied only where a decision needs it: first to everything
         # in the scope, for all items together; then to the steps that the router requests, where
         # items with the same next step are read together (`settle`).
         correction = scope.correction or self._trace
-        if not self.backend.vocabularies:  # such a backend computes only one reading of T
-            scope = replace(scope, readings=False)
         plan = ReadPlan.of_scope(scope, correction.needs, self.scorer)
         batch = self._batch(encoded, plan)
 
@@ -388,20 +362,22 @@ class Tracer:
             for i, (e, verdict) in enumerate(zip(encoded, verdicts, strict=True))
         ]
 
-    def _compare(
+    def compare(
         self, encoded: Sequence[EncodedItem], methods: Mapping[str, Method]
     ) -> list[dict[str, Scores | None]]:
+        """Return every method's scores of one group, in order, from one forward pass.
+
+        Returns:
+            Scores in nats [candidates] by method; None if a method does not apply to the item.
+
+        Raises:
+            NonFiniteError: Logits are not finite.
+        """
         batch = self._batch(encoded, ReadPlan.of_methods(methods, self.scorer))
         for place in range(len(encoded)):
             if (fault := batch.fault(place)) is not None:
                 raise fault
         return [batch.scores(i) for i in range(len(encoded))]
-
-    def _require_vocabularies(self, methods: Mapping[str, Method]) -> None:
-        """Refuse methods that need whole vocabularies if the backend does not return them."""
-        for name, method in methods.items():
-            if method.needs.token_scorer is not None and not self.backend.vocabularies:
-                self.backend.local(f"method {name} reads whole vocabularies and so")
 
     def __sklearn_clone__(self) -> "Tracer":
         """Return itself: clones of a scikit-learn estimator share the model."""
@@ -421,7 +397,7 @@ class Tracer:
 
     @property
     def invariant_readings(self) -> dict[str, float]:
-        """I(M) by each reading of the paper; {} if it was given or the weights are elsewhere."""
+        """I(M) by each reading of the paper; {} if it was given."""
         return {} if self.factors is None else dict(self.factors.readings)
 
     @property
@@ -440,9 +416,9 @@ class Tracer:
         every = (b for e in encoded for p in e.prompts for b in p.branches)
         branches = [b for row, b in enumerate(every) if row not in cached]
         # A method that reads nothing needs the places of the rows all the same.
-        states = self.backend.states(branches, sorted(plan.depths) or [0], self.batch_tokens)
+        states = self.model.states(branches, sorted(plan.depths) or [0], self.batch_tokens)
         readings = self._readings.token_scorers() if plan.step.readings else {}
-        batch = Batch(encoded, states, self.backend.read, self.scorer, plan, cached, readings)
+        batch = Batch(encoded, states, self.model.read, self.scorer, plan, cached, readings)
         batch.read(range(len(encoded)), plan.step)
         return batch
 
@@ -505,11 +481,11 @@ class Tracer:
 
 
 def _invariant_of(
-    backend: Backend, invariant: float | Factors | None, theta: Theta
+    model: LanguageModel, invariant: float | Factors | None, theta: Theta
 ) -> tuple[Factors | None, float]:
     """Return the factors of I(M), or None if only its value is given, and its value."""
     if invariant is None:
-        invariant = model_invariant(backend.local("reading I(M)").backbone.model, theta=theta)
+        invariant = model_invariant(model.backbone.model, theta=theta)
     factors = invariant if isinstance(invariant, Factors) else None
     value = invariant.value if isinstance(invariant, Factors) else float(invariant)
     if not 0 <= value < np.inf:

@@ -75,17 +75,12 @@ def prepare_bulk(
     model: DecideOptions,
     questions: dict[str, Question],
     template: str | None = None,
-    engine: dict[str, Any] | None = None,
 ) -> Bulk:
-    """Return the questions for a model that other processes load; its probes are read here.
-
-    `engine` is the description of an engine other than transformers.
-    """
+    """Return the questions for a model that other processes load; its probes are read here."""
     probes = [p if isinstance(p, Probe) else Probe.read(p) for p in model.probes]
     certificate: Any = model.certificate
     promise = None if certificate is None else certificate.to_dict()
     by = [model.label, model.correction, promise, [probe.digest for probe in probes], model.unlike]
-    by += [] if engine is None else [engine]
     return Bulk(partial(load, replace(model, probes=probes)), questions, template, to_json(by))
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lastword.model.forecast import Forecast
     from lastword.text.items import Item
 
-EngineName = Literal["local", "ray", "vllm"]
+EngineName = Literal["local", "ray"]
 BENCHMARKS = ("truthfulqa", "halueval-qa", "halueval-sum")
 # Quantised formats of checkpoints, besides those that lastword quantises at load.
 _STORED = ("fp8", "mxfp4")

@@ -1,6 +1,6 @@
 """Reading: states at any depth -> log-probabilities of predicted tokens, in tiles of rows.
 
-It needs only states and a head, and does not import transformers: vLLM's worker uses it too.
+It needs only states and a head, and does not import transformers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -63,7 +63,7 @@ class Service(Running):
             decider.prepare(questions, warn=False)  # raises at start too
             decider.serve(questions)
         tracer = decider.tracer
-        is_default = tracer.batch_tokens == tracer.backend.batch_tokens
+        is_default = tracer.batch_tokens == tracer.model.batch_tokens
         if is_default and tracer.profile.device.type == "cpu":
             tracer.batch_tokens = min(tracer.batch_tokens, _CPU_TOKENS)
         self.decider = decider

@@ -10,7 +10,7 @@ from lastword.decide.item import item_of
 from lastword.decide.states import read_states
 from lastword.decide.tracer import Tracer
 from lastword.errors import ItemError, NonFiniteError
-from lastword.model.backend import Pooled
+from lastword.model.language_model import Pooled
 from lastword.probes.state import POOLINGS
 from lastword.records.decision import Decision
 from lastword.text.passages import Passage
@@ -30,7 +30,7 @@ class ReadAhead(Tracer):
 
     def __init__(self, tracer: Tracer) -> None:
         invariant = tracer.factors or tracer.invariant
-        self._hold(tracer.backend, tracer.tokenizer, tracer.options, invariant)
+        self._hold(tracer.model, tracer.tokenizer, tracer.options, invariant)
         self._states: dict[Passage, np.ndarray] = {}
         self._decisions: dict[Hashable, Decision] = {}
 

@@ -45,7 +45,7 @@ def with_faster_dtype(
         The decider, and the labels with a note on the comparison.
     """
     tracer = decider.tracer
-    backbone = tracer.backend.local("comparing data types").backbone
+    backbone = tracer.backbone
     if options.dtype != "auto" or backbone.dtype != torch.float32:
         return decider, labels
     prompts = template_for(tracer, template)

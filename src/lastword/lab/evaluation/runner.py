@@ -127,12 +127,10 @@ def finished(
     work: Work,
     out: Path,
     shard: Shard | None = None,
-    engine: dict[str, Any] | None = None,
 ) -> RunResult | None:
     """Return the result of a start that has nothing to do, without loading the model.
 
-    Returns None if there is work, or if only the model can show that there is none. `engine` is
-    the description of an engine other than transformers.
+    Returns None if there is work, or if only the model can show that there is none.
 
     Raises:
         RecordError: The cell is of another schema.
@@ -142,7 +140,7 @@ def finished(
     if not ((cell / RUN_FILE).is_file() and folder.is_dir()):
         return None
     info = read_run(cell)
-    settings = {"record": None} | _settings(work) | {"engine": engine}
+    settings = {"record": None} | _settings(work)
     # Settings say which benchmark is run how. The digest of the options says on which weights,
     # without reading them; None means that only the loaded model can tell.
     same = not differences({name: info.get(name) for name in settings}, settings)

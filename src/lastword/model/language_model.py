@@ -1,15 +1,8 @@
-"""Sources of a tracer's states: a protocol, and the model in this process.
+"""A language model in memory: its states, the readings of them, and its origin."""
 
-    Local    a transformers model in this process
-    Vllm     a model that vLLM runs in a separate process (`engines.vllm.backend`)
-
-A tracer plans and decides, and gets states and readings from its backend. Code that needs the
-model itself calls `local`.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +19,6 @@ from lastword.rule.theta import Theta
 from lastword.rule.tile import TokenScorer
 from lastword.text.branch import Branch
 
-T = TypeVar("T")
 # Default memory for the states and activations of a batch.
 BATCH_BYTES = 2**29
 MOST_BATCH_TOKENS = 8192  # however much memory there is
@@ -57,64 +49,8 @@ class Profile:
         return dtype_name(self.dtype)
 
 
-@runtime_checkable
-class Backend(Protocol):
-    """A source of states and readings.
-
-    Attributes:
-        source: The model's origin, for records.
-        checked: Findings of the check at load, a dataclass.
-        batch_tokens: Maximum number of distinct tokens per batch.
-        vocabularies: True if token scorers can read the logits of whole vocabularies.
-    """
-
-    source: dict[str, Any]
-    checked: Any
-    batch_tokens: int
-    vocabularies: bool
-
-    @property
-    def profile(self) -> Profile:
-        """The model's profile."""
-
-    def states(
-        self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
-    ) -> States:
-        """Compute the states of all branches at `depths`, as `Backbone.states` does."""
-
-    def pooled(
-        self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
-    ) -> Pooled:
-        """Compute the mean state of each branch at `depths`, as `Backbone.pooled` does."""
-
-    def read(
-        self,
-        states: States,
-        targets: Int[np.ndarray, " targets"],
-        depths: Sequence[int],
-        scorers: Sequence[TokenScorer] = (),
-    ) -> Reading:
-        """Read states with the head, as `Readout.read` does."""
-
-    def transact(self, compute: Callable[[], T]) -> T:
-        """Return the result of `compute`, which computes and reads the states of one group.
-
-        A backend that stores the states of only one group runs one `compute` at a time.
-        """
-
-    def local(self, purpose: str) -> "Local":
-        """Return the model in this process.
-
-        Raises:
-            ElsewhereError: It is in another process.
-        """
-
-    def close(self) -> None:
-        """End processes that were started for the model."""
-
-
-class Local:
-    """A transformers model in this process, on the road that the check at load chose.
+class LanguageModel:
+    """A transformers model as a source of states, on the road that the check at load chose.
 
     Args:
         model: The model.
@@ -127,8 +63,6 @@ class Local:
         ThetaError: The model is too shallow.
         UnsupportedModelError: The model cannot be read; see `check`.
     """
-
-    vocabularies = True
 
     def __init__(
         self,
@@ -186,17 +120,6 @@ class Local:
     ) -> Reading:
         """Read states with the head, as `Readout.read` does."""
         return self.readout.read(states, targets, depths, scorers)
-
-    def transact(self, compute: Callable[[], T]) -> T:
-        """Return the result of `compute`; groups can run concurrently."""
-        return compute()
-
-    def local(self, purpose: str) -> "Local":
-        """Return this object."""
-        return self
-
-    def close(self) -> None:
-        """Do nothing, since no process was started."""
 
 
 def token_bytes(config: Any, dtype: torch.dtype) -> int:
