@@ -40,7 +40,7 @@ def main() -> None:
 
     from lastword import Choice, Decider
 
-    backend: Any = import_module("lastword.model.language_model")
+    backend: Any = import_module("lastword.model.backend")
     loading: Any = import_module("lastword.model.loading")
     load, check = loading.load, backend.check_once
 

@@ -76,7 +76,7 @@ CHECKED: dict[tuple[Any, ...], Any] = {}
 @pytest.fixture(autouse=True)
 def embedded_models_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Check an embedded model once per weights, since each check takes 0.4 s."""
-    if "lastword.model.language_model" not in sys.modules:
+    if "lastword.model.backend" not in sys.modules:
         return
     from lastword.model import check, check_cache, embedded
     from lastword.model.weights.identity import tensors_digest

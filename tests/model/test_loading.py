@@ -21,7 +21,7 @@ import lastword.cli
 from lastword import Tracer
 from lastword.errors import InvariantError, ModelError, TooLargeError, TraceError
 from lastword.model import loading
-from lastword.model.language_model import token_bytes
+from lastword.model.backend import token_bytes
 from lastword.model.options import LoadOptions
 from lastword.model.weights.invariant import read_invariant
 from lastword.rule.theta import Theta

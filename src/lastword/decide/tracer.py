@@ -19,9 +19,9 @@ from lastword.methods.correction import Correction
 from lastword.methods.trace import Trace
 from lastword.model import embedded
 from lastword.model.backbone import Backbone
+from lastword.model.backend import LanguageModel, Pooled, Profile
 from lastword.model.blind import BlindScores
 from lastword.model.digest import digests
-from lastword.model.language_model import LanguageModel, Pooled, Profile
 from lastword.model.layout import lay_out_if_faster
 from lastword.model.loaded import invariant_of, load_embedded
 from lastword.model.options import LoadOptions, refuse_unknown

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from lastword.errors import TooLargeError
-from lastword.model.language_model import default_batch_tokens, token_bytes
+from lastword.model.backend import default_batch_tokens, token_bytes
 from lastword.model.options import Quantize
 from lastword.model.parts import text_config
 from lastword.model.reading import TILE_LOGITS, TILE_LOGITS_CUDA

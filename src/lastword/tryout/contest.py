@@ -21,8 +21,8 @@ from lastword.decide.item import candidates_of, item_of
 from lastword.decide.states import read_passages, read_states
 from lastword.decide.tracer import Tracer, not_finite
 from lastword.errors import ItemError
+from lastword.model.backend import Profile
 from lastword.model.encoder import Encoder, EncoderProfile
-from lastword.model.language_model import Profile
 from lastword.probes.controls import features_of_cell
 from lastword.probes.linear import recurring
 from lastword.probes.probe import Fit, Probe, reader_name

@@ -1,4 +1,4 @@
-"""A language model in memory: its states, the readings of them, and its origin."""
+"""The backend of a tracer: a language model in memory, its states and the readings of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
