@@ -25,7 +25,6 @@ from lastword import Tracer
 from lastword.decide.item import item_of
 from lastword.decide.questionnaire import prepare
 from lastword.decide.states import read_states
-from lastword.model.precision import faster_in_bfloat16
 from lastword.probes import fit_state
 
 OUT = Path(__file__).resolve().parent / "results" / "precision.json"
@@ -78,7 +77,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=300)
     options = parser.parse_args()
     tracers = [Tracer.from_pretrained(options.model, dtype=dtype) for dtype in DTYPES]
-    results: dict[str, Any] = {"faster": faster_in_bfloat16(tracers[0].backbone)}
+    results: dict[str, Any] = {}
     for name in (*SETS, *MANY_OPTIONS):
         rows = rows_of(options.data / f"{name}.jsonl")[: options.texts]
         results[name] = compare(tracers, rows)

@@ -44,7 +44,7 @@ def test_probes_are_ranked_by_mean_recall(tmp_path: Path) -> None:
         done = run_try(path, "--budget", "0s", "--out", out, "--objective", objective)
         figures = json.loads((out / "verdict.json").read_text())
         contest = figures["contest"]
-        assert contest["objective"] == objective and len(contest["auc"]) == 2
+        assert contest["objective"] == objective
         recalls[objective] = {one["label"]: one["corrected"] for one in contest["classes"]}
     assert recalls["balanced"]["animal"] > recalls["accuracy"]["animal"]
     lines = {line["name"]: line for line in contest["lines"]}

@@ -8,11 +8,8 @@ from lastword import Choice, Tracer
 from lastword.decide.decider import Decider
 from lastword.decide.item import item_of
 from lastword.decide.templates import TEMPLATES
-from lastword.errors import InputError
-from lastword.trust.terms import Terms
 from lastword.tryout.labels import read_labels
 from lastword.tryout.prompts import SHOTS, examples, race, with_examples
-from lastword.tryout.run import ready
 
 PLAIN = TEMPLATES["decide/plain"]
 ROWS = [
@@ -84,21 +81,3 @@ def test_a_prompt_that_falls_behind_is_stopped_early(tracer):
         assert whole == best or prompt.name == "decide/listed"  # the first is never stopped
     (prompt,) = [prompt for prompt in prompts if prompt.name == "decide/listed"]
     assert prompt.right.all() == (listed == truth)
-
-
-def test_rows_that_the_template_contains_are_left_out(tracer, tmp_path):
-    more = [{"id": f"p{i}", "text": f"clay pot {i}", "label": ""} for i in range(3)]
-    labels = read_labels([*ROWS, *more])
-    shown = examples(labels, 4)
-    path = tmp_path / "4-examples.jinja"
-    path.write_text(with_examples(PLAIN, labels, shown).text, encoding="utf-8")
-    job = ready(tracer, labels, Terms(), template=str(path))
-    names = {labels.rows[place][3] for place in shown}
-    assert {row[3] for row in labels.rows} - {row[3] for row in job.labels.rows} == names
-    assert names.isdisjoint(job.labels.table)
-    assert any(note.startswith("left out 4 rows that the template shows") for note in job.plan())
-    # `wool 3` is an example, `wool 33` is not.
-    assert ready(tracer, labels, Terms()).labels is labels
-    alone = read_labels([ROWS[place] for place in shown])
-    with pytest.raises(InputError, match="label other rows"):
-        ready(tracer, alone, Terms(), template=str(path))

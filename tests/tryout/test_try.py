@@ -107,22 +107,16 @@ MESSY: list[dict[str, Any]] = [
 ]
 
 
-def test_doubtful_labels_name_their_rows_and_tidy_joins_them() -> None:
+def test_doubtful_labels_name_their_rows() -> None:
     labels = read_labels(MESSY)
     assert [row[3] for row in labels.rows[-3:]] == ["T12", "T13 (row 14)", "T13 (row 15)"]
     guessed, left, *doubts = labels.notes
     assert "id is column Ticket-ID" in guessed and left.startswith("1 row ")
-    assert any("` Kasse` (1 row)" in line and "`tidy`" in line for line in doubts)
-    assert any("`LAGER` (1 row)" in line and "`tidy`" in line for line in doubts)
+    (alike,) = [line for line in doubts if "look like one class" in line]
+    assert "`Kasse` (6 rows) and ` Kasse` (1 row)" in alike
+    assert "`Lager` (6 rows) and `LAGER` (1 row)" in alike
     assert any("`Hof` (row T13 (row 15))" in line for line in doubts)
     assert any("row T4 (`Lager`) and row T12 (` Kasse`)" in line for line in doubts)
-    tidy = read_labels(MESSY, TableOptions(tidy=True))
-    assert tidy.question is not None
-    assert [o.text for o in tidy.question.options] == ["Hof", "Kasse", "Lager"]
-    assert sum(line.startswith("joined: ") for line in tidy.notes) == 2
-    assert not any("`tidy`" in line for line in tidy.notes)
-    rarer = read_labels(MESSY, TableOptions(choices="LAGER,Kasse,Hof", tidy=True))
-    assert {row.truth for row in rarer.rows} == {"LAGER", "Kasse", "Hof"}
 
 
 def test_a_possible_missing_header_is_noted(tmp_path: Path) -> None:
@@ -136,32 +130,26 @@ TWELVE = [f"parcel {letter} is not here" for letter in "abcdefghijkl"]
 
 
 @pytest.mark.parametrize(
-    ("labels", "apart", "joined"),
+    ("labels", "apart"),
     [
-        (["café", unicodedata.normalize("NFD", "café"), "bar"], 3, ["bar", "café"]),
-        (["1", "1.0", "0"], 3, ["0", "1"]),
-        (["1", "01", "0"], 3, ["0", "1"]),
-        (["1", "\uff11", "0"], 3, ["0", "1"]),
-        (["a\u200bb", "ab", "c"], 3, ["ab", "c"]),
-        ([1, 1.0, 0], 2, ["0", "1"]),
-        ([0.0, 1.0, float("nan")], 2, ["0", "1"]),
-        ([Decimal(1), Decimal(0), pd.NA], 2, ["0", "1"]),
-        ([b"yes", b"no", b"\xff"], 2, ["no", "yes"]),
-        ([date(2025, 1, 1), datetime(2025, 1, 1), pd.NaT], 2, None),
+        (["café", unicodedata.normalize("NFD", "café"), "bar"], 3),
+        (["1", "1.0", "0"], 3),
+        (["1", "01", "0"], 3),
+        (["1", "\uff11", "0"], 3),
+        (["a\u200bb", "ab", "c"], 3),
+        ([1, 1.0, 0], 2),
+        ([0.0, 1.0, float("nan")], 2),
+        ([Decimal(1), Decimal(0), pd.NA], 2),
+        ([b"yes", b"no", b"\xff"], 2),
+        ([date(2025, 1, 1), datetime(2025, 1, 1), pd.NaT], 2),
     ],
     ids="forms strings zeros wide hidden numbers gaps decimals bytes dates".split(),
 )
-def test_tidy_joins_similar_labels_of_all_types(labels, apart, joined):
+def test_similar_labels_of_all_types_are_noted(labels, apart):
     rows = [{0: text, 1: labels[i % 3], "other": labels[i % 3]} for i, text in enumerate(TWELVE)]
-    named = TableOptions(text="0", label="1")
-    read = read_labels(rows, named)
+    read = read_labels(rows, TableOptions(text="0", label="1"))
     assert read.question is not None and len(read.question.options) == apart
-    assert any("one class?" in note for note in read.notes) == (apart > 2)
-    tidy = read_labels(rows, replace(named, tidy=True)).question
-    assert tidy is not None
-    if joined is not None:
-        options = [unicodedata.normalize("NFC", option.text) for option in tidy.options]
-        assert [option.replace("\u200b", "") for option in options] == joined
+    assert any("look like one class" in note for note in read.notes) == (apart > 2)
 
 
 def test_unreadable_rows_are_left_out_and_named(tmp_path: Path) -> None:
@@ -230,18 +218,15 @@ def test_near_copies_are_noted_unless_they_have_groups() -> None:
     assert not any("near copies" in line for line in read_labels(grouped).notes)
 
 
-def test_a_list_column_can_only_be_the_options() -> None:
+def test_options_are_read_from_a_column_of_lists() -> None:
     tools = ["a tool of some length", "another tool"]
     rows = [{"request": f"do {i}", "tools": tools, "tool": tools[i % 2]} for i in range(12)]
     for column in (tools, json.dumps(tools), np.array(tools)):
-        labels = read_labels([row | {"tools": column} for row in rows])
+        named = TableOptions(text="request", choices="tools")
+        labels = read_labels([row | {"tools": column} for row in rows], named)
         text, question, truth, *_ = labels.rows[1]
         assert (text, truth) == ("do 1", "another tool")
         assert [option.text for option in question.options] == tools
-    tags = ["a tag of some length", {"role": "user"}]
-    tagged = [row | {"tools": [tags[i % 2]]} for i, row in enumerate(rows)]
-    labels = read_labels(tagged)
-    assert labels.question is not None and labels.rows[1][0] == "do 1"
 
 
 def test_options_come_from_a_file_a_column_or_the_labels(tmp_path: Path) -> None:
@@ -261,9 +246,6 @@ def test_options_come_from_a_file_a_column_or_the_labels(tmp_path: Path) -> None
     assert labels.question is None and len(labels.rows[1][1].options) == 3
     with pytest.raises(InputError, match="row 2: the label 'blue' is not one of its choices"):
         read_labels([row | {"may": "01|x"} for row in COLOURS], TableOptions(choices="may"))
-    options.write_text("kasse\nLager\nHof\n")
-    labels = read_labels(MESSY, TableOptions(choices=str(options), tidy=True))
-    assert {row[2] for row in labels.rows} == {"kasse", "Lager", "Hof"}
 
 
 def test_figures_of_a_verdict_agree_with_decisions_item_by_item(tmp_path: Path) -> None:
@@ -448,7 +430,7 @@ CLASSES = (Class("a", 60, 0.5, 0.6, 0.5, 0.4512), Class(" b", 40, 0.5, 0.6, 0.5)
 def test_the_words_of_verdicts(golden: Callable[[str, str], None]) -> None:
     simple = {"bag of words": 0.7, "largest class": 0.7}
     listed = Standing("decide/listed", 0.5, 0.4, 0.6, 3, 4, 1.0, items=77)
-    table = {"notes": ("` Kasse` and `Kasse`: one class? The option `tidy` joins them",)}
+    table = {"notes": ("classes of one row: `Hof` (row 15)",)}
     simplest = {"simple": "bag of words"}
     compared = tuple(
         Standing(name, right, 0.1, 0.7, 30, 4, items=50)
@@ -516,11 +498,11 @@ def topics(count: int) -> list[dict[str, Any]]:
 
 def test_python_has_the_table_options_of_the_command(tmp_path: Path) -> None:
     path = tmp_path / "texts.csv"
-    lines = ["who,what,team", *(f"a{i // 2},Tür {i},{'AB'[i % 2]} " for i in range(12))]
-    path.write_text("\n".join([*lines, "z,Tor,a"]), encoding="cp1252")
+    lines = ["who,what,team", *(f"a{i // 2},Tür {i},{'AB'[i % 2]}" for i in range(12))]
+    path.write_text("\n".join([*lines, "z,Tor,A"]), encoding="cp1252")
     named: dict[str, Any] = {"text": "what", "label": "team", "encoding": "cp1252"}
-    verdict = try_labels(path, Tracer.demo(), group="who", tidy=True, budget=0.0, **named)
-    assert verdict.table.items == 13 and len(verdict.contest.classes) == 2  # `A` and `a` are joined
+    verdict = try_labels(path, Tracer.demo(), group="who", budget=0.0, **named)
+    assert verdict.table.items == 13 and len(verdict.contest.classes) == 2
     assert not any("no row names a group" in note for note in verdict.table.notes)
 
 

@@ -57,7 +57,7 @@ def label(
 ) -> None:
     """Label texts on a local page; about 100 labels train a probe and prove its gain."""
     options = load_options(model, loading)
-    table = TableOptions(text, label, choices, describe, instructions, id, False, encoding, group)
+    table = TableOptions(text, label, choices, describe, instructions, id, encoding, group)
     with waiting("reading the table"):
         from lastword.service.labelling import Labels, create_label_app
         from lastword.service.server import run

@@ -42,13 +42,6 @@ def try_(
     instructions: opt.Instructions = None,
     id: opt.RowId = None,
     group: opt.Group = None,
-    tidy: Annotated[
-        bool,
-        typer.Option(
-            "--tidy",
-            help="Join labels that differ in case, spaces, Unicode form, or as 1, 1.0, 01.",
-        ),
-    ] = False,
     encoding: opt.Encoding = None,
     template: opt.Template = None,
     budget: Annotated[
@@ -85,7 +78,7 @@ def try_(
 ) -> None:
     """Test a model on labelled examples, and report what to run and how much it gains."""
     options = load_options(model, loading)
-    table = TableOptions(text, label, choices, describe, instructions, id, tidy, encoding, group)
+    table = TableOptions(text, label, choices, describe, instructions, id, encoding, group)
     with waiting("reading the table"):
         from lastword.tryout.second_round import POLICY, draw_first, finish, is_first, read_round
 
@@ -110,10 +103,6 @@ def try_(
         typer.echo(to_json(asdict(proof.drawn)) if json else printable(proof.words))
         return
     decider = load_decider(options)
-    with waiting("comparing data types"):
-        from lastword.tryout.precision import with_faster_dtype
-
-        decider, labels = with_faster_dtype(decider, options, labels, template, out)
     with waiting("making ready"):
         from lastword.trust.policy import CERTIFIABLE
         from lastword.trust.terms import Terms

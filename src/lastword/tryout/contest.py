@@ -5,7 +5,6 @@ The certified probe is fitted to one half of the labels and tested on the other 
 also chooses the kind of probe; a more expensive kind has to gain more there than chance would.
 """
 
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.special import softmax
 
 from lastword.decide.decider import subject_of
 from lastword.decide.item import candidates_of, item_of
@@ -70,7 +68,6 @@ _SOURCE = "of "  # prefix of a source of states, replaced by the name of its pro
 UNREAD = "fitted without the text"
 FOLDS = 5
 _COUNTED = 16  # number of texts from which the cost is estimated
-_FITS = 10  # fits of every depth: per fold, half of the labels, all labels, and the curve
 
 Right = Bool[np.ndarray, " texts"]
 
@@ -87,8 +84,6 @@ class Entrant:
             model where the probe is uncertain.
         likeness: Conformal p-values of the texts that test it; empty if it reads no state.
         answers: Its answers [texts]; None if options differ by text.
-        auc: Area under the ROC curve of the model and of the probe, on the texts that test it; None
-            unless there are two options.
     """
 
     probe: Probe
@@ -97,7 +92,6 @@ class Entrant:
     cost: float
     likeness: tuple[float, ...] = ()
     answers: np.ndarray | None = None
-    auc: tuple[float, float] | None = None
 
     @property
     def certified_probe(self) -> CertifiedProbe:
@@ -212,16 +206,6 @@ def policy_of(tracer: Tracer, material: Material) -> Probe | None:
         return None
     labelled = _Labelled.read(tracer, material)
     return labelled.refit(stacked=labelled.fits(material.fit_half).stack_wins)
-
-
-def fitting(tracer: Tracer, labels: int, classes: int) -> float:
-    """Estimate the seconds for all fits of state probes, from one fit at one depth."""
-    noise = np.random.default_rng(SEED).normal(size=(labels, 1, 1, tracer.profile.width))
-    start = time.perf_counter()
-    classes = min(classes, labels // 2)  # a fit needs a class with two labels
-    fit_state(noise, [str(i % classes) for i in range(labels)], poolings=POOLINGS[:1])
-    places = (tracer.profile.depth + 1) * len(POOLINGS)
-    return (time.perf_counter() - start) * places * _FITS
 
 
 def _by_state(tracer: Tracer, material: Material) -> Contest | None:
@@ -469,28 +453,13 @@ class _Labelled:
         fit, threshold, probe = chosen.fit, chosen.threshold, self.probe(chosen)
         assert probe.state is not None
         like = tuple(probe.state.likeness_p(self.rows(probe.state, tested)).tolist())
-        scores, names = self.scored(fit, tested)
         answers = self.answers(fit, self.material.every, threshold)
         cost = _costs(self.tracer, self.material, probe)
         # A stacked probe always runs the model, and `_costs` counts that. A state probe runs it
         # for the share of texts on which its lead is too small.
         if not isinstance(fit, StackedProbe):
             cost += 1 - float(needs_no_model(self.table(fit, tested), threshold).mean())
-        auc = None
-        if len(self.options) == 2:
-            p = softmax(scores / fit.temperature, axis=1)
-            auc = self.auc(p[:, list(names).index(self.options[1])], tested)
-        return Entrant(probe, tested, answers == self.truths, cost, like, answers, auc)
-
-    def auc(self, probe: np.ndarray, tested: Right) -> tuple[float, float] | None:
-        """Return the AUC of the model and of a probe for the second option; None for one class."""
-        from sklearn.metrics import roc_auc_score
-
-        second = self.truths[tested] == self.options[1]
-        if second.all() or not second.any():
-            return None
-        model = self.base[tested, 1] - self.base[tested, 0]
-        return float(roc_auc_score(second, model)), float(roc_auc_score(second, probe))
+        return Entrant(probe, tested, answers == self.truths, cost, like, answers)
 
     def curve(self) -> tuple[np.ndarray, tuple[tuple[int, float], ...]]:
         """Return the leave-one-out accuracy by depth [depths], and pairs (labels, accuracy)."""

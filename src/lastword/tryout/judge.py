@@ -88,7 +88,6 @@ def judge(
         prompts_left_out=race.left_out,
         objective=ACCURACY if objective is None else objective.name,
         constant=results.constant,
-        auc=None if entrant is None else entrant.auc,
     )
     guarantee = Guarantee(terms.promise, terms.alpha, terms.delta, terms.least)
     if outcome is not None:

@@ -16,7 +16,6 @@ from filelock import FileLock, Timeout
 from lastword.decide.batch import Scope
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
-from lastword.files.cells import cell_text
 from lastword.methods import resolve
 from lastword.model.encoder import Encoder
 from lastword.text.question import Choice, question_digest
@@ -315,12 +314,12 @@ def label_job(
         InputError: The table cannot be read or has labels, a labelled row was edited, the folder
             belongs to other labels, or another process labels there.
     """
-    unlabelled = read_unlabelled(source, settings, [])
+    unlabelled = read_unlabelled(source, settings)
     if unlabelled is None:
         raise labelled_already(source)
-    table, columns = unlabelled
+    table, columns, _ = unlabelled
     question = question_of(columns, next(iter(table.values())))
-    texts = {id: cell_text(row.get(columns.text)) for id, row in table.items()}
+    texts = {id: row[columns.text] for id, row in table.items()}
     order = tuple(random_order(table, columns.text))
     new = not (out / FILE).exists()
     if new and (out / STATE).exists():

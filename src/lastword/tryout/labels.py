@@ -1,7 +1,6 @@
 """Labelled examples from a table: guesses text, label and options, and notes doubts."""
 
 import json
-import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ import numpy as np
 from lastword.decide.item import candidates_of, fields_of, item_of
 from lastword.errors import InputError
 from lastword.files.annotated import annotated_rows
-from lastword.files.cells import cell_text, inert_cell, spelling, text_fault, unique_names
+from lastword.files.cells import cell_text, inert_cell, text_fault, unique_names
 from lastword.files.delimited import SEPARATORS
 from lastword.files.rows import guessed_name, id_column, read_rows, require_rows
 from lastword.files.strict_json import rows_digest
@@ -23,10 +22,10 @@ from lastword.text.items import Item, rows_of
 from lastword.text.prompt_template import Template
 from lastword.text.question import MOST_CHOICES, Choice, Option
 from lastword.trust.groups import marks, numbers
-from lastword.tryout.copies import near_copies
+from lastword.tryout.doubts import doubts, left_out, note_near_copies
 from lastword.tryout.table_options import Columns, TableOptions
 
-Row = Mapping[str, Any]
+Row = Mapping[str, str]
 
 _TEXTS = ("text", "input", "prompt", "question", "message", "query", "sentence", "body")
 _LABELS = ("label", "truth", "class", "category", "intent", "target", "answer")
@@ -34,7 +33,6 @@ _CHOICES = ("choices", "options", "candidates")
 _GROUP = "group"
 _LISTS = (list, tuple, np.ndarray)
 _EXAMPLES_A_LABEL = 3  # the label column has at least this many rows per value, on average
-_SHOWN = 3  # number of rows that a note lists; the others are only counted
 
 
 class LabelledRow(NamedTuple):
@@ -73,10 +71,10 @@ class Labels:
     @property
     def pool(self) -> dict[str, str]:
         """Texts without a label by row: one per group, and only of groups without any label."""
-        texts = {id: text for id, text in self._texts.items() if text.strip()}
-        column = self.columns.group or _GROUP
+        text_column, group_column = self.columns.text, self.columns.group or _GROUP
+        texts = {id: row[text_column] for id, row in self.table.items() if row[text_column].strip()}
         shared = [
-            marks(id, text, (), cell_text(self.table[id].get(column)) or None)
+            marks(id, text, (), self.table[id].get(group_column) or None)
             for id, text in texts.items()
         ]
         group_of = dict(zip(texts, numbers([*shared]).tolist(), strict=True))
@@ -86,30 +84,6 @@ class Labels:
             if group not in labelled:
                 first.setdefault(group, id)
         return {id: texts[id] for id in first.values()}
-
-    @property
-    def _texts(self) -> dict[str, str]:
-        column = self.columns.text
-        return {id: cell_text(row.get(column)) for id, row in self.table.items()}
-
-    def without_examples(self, template: Template) -> "Labels":
-        """Return the labels without rows whose text is an example in the template.
-
-        Accuracy on a prompt's examples is too high, so they must not count. A note lists them.
-
-        Raises:
-            InputError: No other row is left.
-        """
-        shown = {id for id, text in self._texts.items() if _contains(template.text, text)}
-        if not shown:
-            return self
-        rows = tuple(row for row in self.rows if row.id not in shown)
-        if not rows:
-            raise InputError("every labelled row is an example of the template: label other rows")
-        ids = _first_few([f"row {id}" for id in self.table if id in shown])
-        note = f"left out {counted(len(shown), 'row')} that the template shows: {ids}"
-        table = {id: row for id, row in self.table.items() if id not in shown}
-        return replace(self, rows=rows, table=table, notes=(*self.notes, note))
 
     @property
     def groups(self) -> dict[str, int]:
@@ -165,59 +139,50 @@ def read_labels(source: Any, settings: TableOptions = TableOptions()) -> Labels:
         InputError: There are no rows, a column is missing or cannot be guessed, or a label is not
             one of the choices.
     """
-    notes: list[str] = []
-    is_path = isinstance(source, str | Path)
-    rows = _file(Path(source), settings, notes) if is_path else [*map(_by_text, rows_of(source))]
-    if not rows:
-        raise InputError("the table has no rows; expected a text and a label per row")
-    table, columns = _table(rows, settings, notes)
-    table = _readable(table, columns, notes)
-    labelled = {
-        name: row for name, row in table.items() if cell_text(row.get(columns.label)).strip()
-    }
+    rows, notes = _read(source, settings)
+    table, columns, more = _table(rows, settings)
+    faults = _faults(table, columns)
+    table = {name: row for name, row in table.items() if name not in faults}
+    labelled = {name: row for name, row in table.items() if row[columns.label].strip()}
     if not labelled:
         raise InputError(f"no row has a label in the column {columns.label}")
+    notes += [*more, *left_out([*faults.values()])]
     if without := len(table) - len(labelled):
         notes.append(f"{counted(without, 'row')} without a label")
-    questions = _rows(labelled, columns, notes)
-    if not any(row.question.instructions for row in questions):
-        notes.append(
-            "the prompt asks no question, because no instructions were given; a question such as "
-            '"Which team?" often helps (--instructions)'
-        )
-    name = Path(source).stem if is_path else "labels"
-    return Labels(name, questions, tuple(notes), table, columns)
+    examples, doubts = _examples(labelled, columns)
+    name = Path(source).stem if isinstance(source, str | Path) else "labels"
+    return Labels(name, examples, (*notes, *doubts), table, columns)
 
 
 def read_unlabelled(
-    source: str, settings: TableOptions, notes: list[str]
-) -> tuple[dict[str, Row], Columns] | None:
+    source: str, settings: TableOptions
+) -> tuple[dict[str, Row], Columns, list[str]] | None:
     """Read a table in which no row has a label.
 
-    The options must be given as a file or as `a,b,c`, not as a column of the table. Rows that
-    cannot be read are added to the notes.
+    The options must be given as a file or as `a,b,c`, not as a column of the table.
 
     Returns:
-        The rows by id, and the columns, including the empty one for labels; None if a row has a
-        label.
+        The rows by id, the columns, including the empty one for labels, and notes about rows that
+        cannot be read; None if a row has a label.
 
     Raises:
         InputError: The table cannot be read, its text column cannot be guessed, or its label column
             has other values than the options.
     """
-    rows = _file(Path(source), settings, notes)
-    columns = list(dict.fromkeys(name for row in rows for name in row))
+    rows, notes = _read(source, settings)
+    columns = _columns(rows)
     if not rows or settings.choices is None or settings.choices in columns:
         return None
     options = {option.text for option in _read_choices(settings.choices)}
-    for column in columns:
-        cells = {cell_text(row.get(column)) for row in rows} - {""}
-        if cells and (column == settings.label or cells <= options):
-            return None
+    values = {column: {row[column] for row in rows if column in row} - {""} for column in columns}
+    if any(seen and (c == settings.label or seen <= options) for c, seen in values.items()):
+        return None
     label = settings.label or _LABELS[0]
-    if any(cell_text(row.get(label)) for row in rows):
+    if values.get(label):
         raise labelled_already(source)
-    return _table([{**row, label: ""} for row in rows], replace(settings, label=label), [])
+    settings = replace(settings, label=label)
+    table, named, _ = _table([{**row, label: ""} for row in rows], settings)
+    return table, named, notes
 
 
 def labelled_already(source: str) -> InputError:
@@ -228,27 +193,40 @@ def labelled_already(source: str) -> InputError:
     )
 
 
-def _table(
-    rows: Sequence[Row], settings: TableOptions, notes: list[str]
-) -> tuple[dict[str, Row], Columns]:
-    """Return rows of text by id, and the columns; add notes about guesses and unreadable cells."""
-    rows = _as_text(rows, notes)
-    columns, guesses = _guess(rows, settings)
-    notes += guesses
-    return dict(zip(_names(rows, columns.id), rows, strict=True)), columns
+# The table as text
 
 
-def _file(path: Path, settings: TableOptions, notes: list[str]) -> list[Row]:
-    """Return the readable rows of a file; add a note about the others."""
-    rows = annotated_rows(require_rows(read_rows(path, notes.append, settings.encoding), path))
+def _read(source: Any, settings: TableOptions) -> tuple[list[Row], list[str]]:
+    """Return the rows of a source as text, and notes about what cannot be read."""
+    if not isinstance(source, str | Path):
+        rows, notes = [*map(_by_text, rows_of(source))], list[str]()
+    else:
+        rows, notes = _file(Path(source), settings.encoding)
+    if not rows:
+        raise InputError("the table has no rows; expected a text and a label per row")
+    for number, row in enumerate(rows, start=1):
+        names = [settings.label] if settings.label else _LABELS
+        if any(isinstance(row.get(name), _LISTS) for name in names):
+            raise InputError(f"row {number}: its label is a list; expected one label per row")
+    texts, bad = list[Row](), dict[str, list[str]]()
+    for row in rows:
+        texts.append({name: _cell(name, cell, bad) for name, cell in row.items()})
+    for column, why in bad.items():
+        notes.append(f"column {column}: {counted(len(why), 'cell')} read as empty: {why[0]}")
+    return texts, notes
+
+
+def _file(path: Path, encoding: str | None) -> tuple[list[Mapping[str, Any]], list[str]]:
+    """Return the readable rows of a file, and notes about the others."""
+    notes = list[str]()
+    rows = annotated_rows(require_rows(read_rows(path, notes.append, encoding), path))
     bad = [f"{row.place}: {row.error}" for row in rows if row.error is not None]
     if len(bad) == len(rows):
         raise InputError(f"cannot read {path}: {bad[0]}")
-    notes += [f"left out {counted(len(bad), 'row')}: {_first_few(bad)}"] if bad else []
-    return [row.value for row in rows if row.error is None]
+    return [row.value for row in rows if row.error is None], [*notes, *left_out(bad)]
 
 
-def _by_text(row: Any) -> Row:
+def _by_text(row: Any) -> Mapping[str, Any]:
     """Return a row of a frame or a dictionary with column names as text."""
     if not isinstance(row, Mapping):
         raise InputError(f"a row of labels is a dictionary, not {type(row).__name__}")
@@ -258,48 +236,30 @@ def _by_text(row: Any) -> Row:
         raise InputError(str(error)) from error
 
 
-def _as_text(rows: Sequence[Row], notes: list[str]) -> list[Row]:
-    """Return rows with cells as text or lists; other cells become empty, with a note."""
-    bad: dict[str, tuple[int, str]] = {}
-
-    def cell(column: str, value: Any) -> Any:
-        if isinstance(value, _LISTS):
-            return value
-        try:
-            return cell_text(value)
-        except InputError as error:
-            count, why = bad.get(column, (0, str(error)))
-            bad[column] = count + 1, why
-            return ""
-
-    texts: list[Row] = [{name: cell(name, value) for name, value in row.items()} for row in rows]
-    for column, (count, why) in bad.items():
-        notes.append(f"column {column}: {counted(count, 'cell')} read as empty: {why}")
-    return texts
+def _cell(column: str, value: Any, bad: dict[str, list[str]]) -> str:
+    try:
+        return cell_text(value)
+    except InputError as error:
+        bad.setdefault(column, []).append(str(error))
+        return ""
 
 
-def _readable(rows: Mapping[str, Row], columns: Columns, notes: list[str]) -> dict[str, Row]:
-    """Return the rows by id whose text and label a model can read; add a note about the others."""
-    faults = {
-        name: f"row {name}: its {column} {fault}"
-        for name, row in rows.items()
-        for column in (columns.text, columns.label)
-        if (fault := text_fault(cell_text(row.get(column)))) is not None
-    }
-    labelled = {name: row for name, row in rows.items() if cell_text(row.get(columns.label))}
-    faults |= {
-        name: f"row {name}: its {columns.text} is blank"
-        for name, row in labelled.items()
-        if not cell_text(row.get(columns.text)).strip()
-    }
-    if faults:
-        notes.append(f"left out {counted(len(faults), 'row')}: {_first_few([*faults.values()])}")
-    return {name: row for name, row in rows.items() if name not in faults}
+def _columns(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _table(
+    rows: Sequence[Row], settings: TableOptions
+) -> tuple[dict[str, Row], Columns, list[str]]:
+    """Return the rows by id, the columns, and notes about those that were guessed."""
+    columns, notes = _guess(rows, settings)
+    full = [{name: row.get(name, "") for name in _columns(rows)} for row in rows]
+    return dict(zip(_names(full, columns.id), full, strict=True)), columns, notes
 
 
 def _names(rows: Sequence[Row], column: str | None) -> list[str]:
     """Return the rows' ids; missing ids become, and repeated ones get, the row's number."""
-    ids = [cell_text(row.get(column or "")) for row in rows]
+    ids = [row.get(column or "", "") for row in rows]
     counts = Counter(ids)
     return [
         str(n) if not id else id if counts[id] == 1 else f"{id} (row {n})"
@@ -307,9 +267,28 @@ def _names(rows: Sequence[Row], column: str | None) -> list[str]:
     ]
 
 
+def _faults(rows: Mapping[str, Row], columns: Columns) -> dict[str, str]:
+    """Return why a model cannot read the text or label of a row, by the row's id."""
+    faults = {
+        name: f"row {name}: its {column} {fault}"
+        for name, row in rows.items()
+        for column in (columns.text, columns.label)
+        if (fault := text_fault(row[column])) is not None
+    }
+    blank = {
+        name: f"row {name}: its {columns.text} is blank"
+        for name, row in rows.items()
+        if row[columns.label] and not row[columns.text].strip()
+    }
+    return faults | blank
+
+
+# Columns
+
+
 def _guess(rows: Sequence[Row], settings: TableOptions) -> tuple[Columns, list[str]]:
     """Return the columns, and notes about those that were guessed."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
+    columns = _columns(rows)
     for name in (settings.text, settings.label, settings.id, settings.group):
         if name is not None and name not in columns:
             raise InputError(f"no column {name!r}; the table has {', '.join(columns)}")
@@ -318,16 +297,12 @@ def _guess(rows: Sequence[Row], settings: TableOptions) -> tuple[Columns, list[s
             f"the table has one column, {columns[0]!r}: expected a text and a label, in columns "
             f"separated by {', '.join(SEPARATORS.values())}"
         )
-    # A column of lists can only be the options.
-    lists = [c for c in columns if _are_lists([row.get(c) for row in rows])]
-    used = {settings.text, settings.label, settings.choices, settings.group, *lists}
+    choices = settings.choices or next((c for c in _CHOICES if c in columns), None)
+    used = {settings.text, settings.label, choices, settings.group}
     rest = [c for c in columns if c not in used]
     id = settings.id or id_column(rest)
     label = settings.label or _label(rows, [c for c in rest if c != id])
     text = settings.text or _longest(rows, [c for c in rest if c not in (label, id)])
-    offered = [c for c in lists if _offers(rows, c, label)]
-    options = [c for c in (*_CHOICES, *offered) if c in columns and c not in (text, label)]
-    choices = settings.choices or next(iter(options), None)
     pairs = {"text": text, "label": label, "choices": choices, "id": id}
     guessed = [
         f"{n} is column {guessed_name(c, columns)}"
@@ -338,33 +313,11 @@ def _guess(rows: Sequence[Row], settings: TableOptions) -> tuple[Columns, list[s
     return Columns(**vars(settings) | pairs), note
 
 
-def _are_lists(cells: Sequence[Any]) -> bool:
-    """Return True if every cell of a column is empty, a list, or a JSON list."""
-
-    def is_list(cell: Any) -> bool:
-        try:
-            return isinstance(cell, _LISTS) or isinstance(json.loads(cell), list)
-        except ValueError:
-            return False
-
-    filled = [cell for cell in cells if isinstance(cell, _LISTS) or cell_text(cell) != ""]
-    return bool(filled) and all(map(is_list, filled))
-
-
-def _offers(rows: Sequence[Row], column: str, label: str) -> bool:
-    """Return True if the label of every labelled row is in its list of options."""
-    pairs = [(row.get(column), truth) for row in rows if (truth := cell_text(row.get(label))) != ""]
-    try:
-        return all(truth in [option.text for option in _listed(cell)] for cell, truth in pairs)
-    except InputError:  # not a list, or not a list of options
-        return False
-
-
 def _label(rows: Sequence[Row], columns: Sequence[str]) -> str:
     """Return the label column: by its name, or the only column with few distinct values."""
     if by_name := [c for c in columns if c.casefold() in _LABELS]:
         return by_name[0]
-    values = {c: {cell_text(row.get(c)) for row in rows} - {""} for c in columns}
+    values = {c: {row.get(c, "") for row in rows} - {""} for c in columns}
     most = len(rows) // _EXAMPLES_A_LABEL
     candidates = [c for c, texts in values.items() if 2 <= len(texts) <= most]
     if len(candidates) != 1:
@@ -380,142 +333,67 @@ def _longest(rows: Sequence[Row], columns: Sequence[str]) -> str:
     """Return the text column: by its name, or the one with the longest cells."""
     if by_name := [c for c in columns if c.casefold() in _TEXTS]:
         return by_name[0]
-    lengths = {c: sum(len(cell_text(row.get(c))) for row in rows) for c in columns}
+    lengths = {c: sum(len(row.get(c, "")) for row in rows) for c in columns}
     if not lengths:
         raise InputError("the table has only a label; expected a column of text beside it")
     return max(lengths, key=lengths.__getitem__)
 
 
-def _rows(rows: Mapping[str, Row], columns: Columns, notes: list[str]) -> tuple[LabelledRow, ...]:
-    texts = {name: cell_text(row.get(columns.text)) for name, row in rows.items()}
-    labels = {name: row[columns.label] for name, row in rows.items()}
-    if lists := [name for name, label in labels.items() if isinstance(label, _LISTS)]:
-        raise InputError(f"row {lists[0]}: its label is a list; expected one label per row")
-    truths = {name: cell_text(label) for name, label in labels.items()}
+# Labelled rows
+
+
+def _examples(
+    rows: Mapping[str, Row], columns: Columns
+) -> tuple[tuple[LabelledRow, ...], list[str]]:
+    """Return the labelled rows with their questions, and notes about doubtful ones."""
     descriptions = _descriptions(columns.describe)
-    shared = None
-    if columns.choices is None or not any(columns.choices in row for row in rows.values()):
-        options = None if columns.choices is None else _read_choices(columns.choices)
+    truths = {name: row[columns.label] for name, row in rows.items()}
+    shared, notes = None, list[str]()
+    if columns.choices is None or columns.choices not in next(iter(rows.values())):
+        options = _occurring(truths) if columns.choices is None else _read_choices(columns.choices)
+        shared = _question(options, descriptions, columns, next(iter(rows.values())))
+        notes = doubts({name: row[columns.text] for name, row in rows.items()}, truths)
         if columns.label in truths.values():
             notes.append(
                 f"the first line is read as names, and `{columns.label}` is a label too: if the "
                 "table has no line of names, add one"
             )
-        truths = _one_spelling(truths, options or [], notes, tidy=columns.tidy)
-        notes += [*_note_single(truths), *_contradictions(texts, truths)]
-        first = next(iter(rows.values()))
-        options = _occurring(truths) if options is None else options
-        shared = _question(options, descriptions, columns, first)
-    questions = []
-    for name, row in rows.items():
-        question = shared or _offered(name, row, descriptions, columns)
-        offered = [option.text for option in question.options]
-        # `lastword labels` writes a label `=x` as `'=x`, which no spreadsheet calculates.
-        written = {inert_cell(text): text for text in offered} | {text: text for text in offered}
-        if truths[name] not in written:
-            raise InputError(f"row {name}: the label {truths[name]!r} is not one of its choices")
-        truths[name] = written[truths[name]]
-        group = cell_text(row.get(columns.group or _GROUP)) or None
-        questions.append(LabelledRow(texts[name], question, truths[name], name, group))
-    if not any(row.group for row in questions):
+    examples = tuple(
+        _example(name, row, shared or _offered(name, row, descriptions, columns), columns)
+        for name, row in rows.items()
+    )
+    if not any(row.group for row in examples):
         notes.append(
             "no row names a group: if texts share an author or a thread, name its column with "
             "--group, or the guarantee does not hold"
         )
-    notes += _note_near_copies({row.id: row.text for row in questions if row.group is None})
-    return tuple(questions)
+    notes += note_near_copies({row.id: row.text for row in examples if row.group is None})
+    if not any(row.question.instructions for row in examples):
+        notes.append(
+            "the prompt asks no question, because no instructions were given; a question such as "
+            '"Which team?" often helps (--instructions)'
+        )
+    return examples, notes
+
+
+def _example(name: str, row: Row, question: Choice, columns: Columns) -> LabelledRow:
+    """Return a row as an example; its label may be written as `csv_line` writes it."""
+    offered, label = [option.text for option in question.options], row[columns.label]
+    written = {inert_cell(text): text for text in offered} | {text: text for text in offered}
+    if label not in written:
+        raise InputError(f"row {name}: the label {label!r} is not one of its choices")
+    group = row.get(columns.group or _GROUP) or None
+    return LabelledRow(row[columns.text], question, written[label], name, group)
 
 
 def _offered(name: str, row: Row, descriptions: Mapping[str, str], columns: Columns) -> Choice:
     """Return the question of a row whose options are in a column."""
     try:
-        return _question(_listed(row.get(columns.choices or "", "")), descriptions, columns, row)
+        return _question(_listed(row[columns.choices or ""]), descriptions, columns, row)
     except InputError as error:
         raise InputError(
             f"row {name}: {error}. Options are a JSON list, or separated by |"
         ) from error
-
-
-def _contains(template: str, text: str) -> bool:
-    """Return True if a template contains a whole text, verbatim or as a JSON string."""
-    forms = {text.strip(), json.dumps(text.strip(), ensure_ascii=False)[1:-1]} - {""}
-    return any(re.search(rf"(?<!\w){re.escape(form)}(?!\w)", template) for form in forms)
-
-
-def _one_spelling(
-    truths: Mapping[str, str], options: Sequence[Option], notes: list[str], *, tidy: bool
-) -> dict[str, str]:
-    """Return the labels by row; with `tidy`, labels that look alike get one spelling.
-
-    It is that of an option, or else the most frequent one.
-    """
-    counts = Counter(truths.values())
-    spellings: dict[str, list[str]] = {}
-    often = [label for label, _ in counts.most_common()]
-    for label in dict.fromkeys([*(option.text for option in options), *often]):
-        spellings.setdefault(spelling(label), []).append(label)
-    joined = dict(truths)
-    for first, *others in spellings.values():
-        written = [f"`{one}` ({counted(counts[one], 'row')})" for one in others if counts[one]]
-        if not written:
-            continue
-        if not tidy:
-            notes.append(
-                f"`{first}` and {' and '.join(written)}: one class? The option `tidy` joins them"
-            )
-            continue
-        notes.append(f"joined: {' and '.join(written)} into `{first}`")
-        joined |= {name: first for name, truth in truths.items() if truth in others}
-    return joined
-
-
-def _note_single(truths: Mapping[str, str]) -> list[str]:
-    counts = Counter(truths.values())
-    single = [f"`{label}` (row {name})" for name, label in truths.items() if counts[label] == 1]
-    return [f"classes of one row: {_first_few(single)}"] if single else []
-
-
-def _contradictions(texts: Mapping[str, str], truths: Mapping[str, str]) -> list[str]:
-    rows: dict[str, dict[str, str]] = {}
-    for name, text in texts.items():
-        rows.setdefault(" ".join(text.split()), {}).setdefault(truths[name], name)
-    twice = [
-        " and ".join(f"row {name} (`{label}`)" for label, name in names.items())
-        for names in rows.values()
-        if len(names) > 1
-    ]
-    return [f"one text with two labels: {_first_few(twice)}"] if twice else []
-
-
-def _note_near_copies(texts: Mapping[str, str]) -> list[str]:
-    if not texts:
-        return []
-    like: dict[int, list[str]] = {}
-    for name, number in zip(texts, near_copies([*texts.values()]).tolist(), strict=True):
-        like.setdefault(number, []).append(name)
-    near = [names for names in like.values() if len(names) > 1]
-    if not near:
-        return []
-    rows = _first_few([f"rows {' and '.join(names[:_SHOWN])}" for names in near])
-    return [
-        f"near copies: {sum(map(len, near))} rows in {counted(len(near), 'group')} ({rows}); rows "
-        "derived from one another need a shared value in a column `group`"
-    ]
-
-
-def _first_few(things: Sequence[str]) -> str:
-    more = len(things) - _SHOWN
-    return "; ".join([*things[:_SHOWN], *([f"and {more} more"] if more > 0 else [])])
-
-
-def _question(
-    options: Sequence[Option], descriptions: Mapping[str, str], columns: Columns, row: Row
-) -> Choice:
-    instructions = columns.instructions
-    if instructions is None:
-        instructions = cell_text(row.get("instructions"))
-    described = [replace(o, description=descriptions.get(o.text, o.description)) for o in options]
-    return Choice(instructions, described)
 
 
 def question_of(columns: Columns, row: Row) -> Choice:
@@ -524,9 +402,18 @@ def question_of(columns: Columns, row: Row) -> Choice:
     Raises:
         InputError: The options or the descriptions cannot be read.
     """
-    return _question(
-        _read_choices(columns.choices or ""), _descriptions(columns.describe), columns, row
-    )
+    options = _read_choices(columns.choices or "")
+    return _question(options, _descriptions(columns.describe), columns, row)
+
+
+def _question(
+    options: Sequence[Option], descriptions: Mapping[str, str], columns: Columns, row: Row
+) -> Choice:
+    instructions = columns.instructions
+    if instructions is None:
+        instructions = row.get("instructions", "")
+    described = [replace(o, description=descriptions.get(o.text, o.description)) for o in options]
+    return Choice(instructions, described)
 
 
 def _occurring(truths: Mapping[str, str]) -> list[Option]:
@@ -541,33 +428,34 @@ def _occurring(truths: Mapping[str, str]) -> list[Option]:
 
 
 def _read_choices(path: str) -> list[Option]:
+    """Return the options in a file, or in a text such as `a,b,c`."""
     try:
         lines = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         if "," in path:
-            return _listed(path.split(","))
+            return _options(path.split(","))
         raise InputError(
             f"choices are a column, a file of options, or options as a,b,c: {error}"
         ) from error
-    return _listed(lines if lines.lstrip().startswith("[") else lines.split("\n"))
+    return _listed(lines) if lines.lstrip().startswith("[") else _options(lines.split("\n"))
 
 
-def _listed(value: Any) -> list[Option]:
-    """Return the options of a cell or a file: a list, a JSON list, or texts separated by `|`."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value) if value.lstrip().startswith("[") else value.split("|")
-        except ValueError as error:
-            raise InputError(f"choices are not a JSON list: {error}") from error
-    if not isinstance(value, Sequence) and not hasattr(value, "tolist"):
-        raise InputError(f"choices are a list, not {type(value).__name__}")
-    entries = [o.strip() if isinstance(o, str) else o for o in value]
+def _listed(cell: str) -> list[Option]:
+    """Return the options of a cell: a JSON list, or texts separated by `|`."""
+    try:
+        return _options(json.loads(cell) if cell.lstrip().startswith("[") else cell.split("|"))
+    except ValueError as error:
+        raise InputError(f"choices are not a JSON list: {error}") from error
+
+
+def _options(values: Sequence[Any]) -> list[Option]:
+    entries = [value.strip() if isinstance(value, str) else value for value in values]
     return [
-        Option(o.get("value", ""), o.get("description"))
-        if isinstance(o, Mapping)
-        else Option(cell_text(o))
-        for o in entries
-        if o != ""
+        Option(entry.get("value", ""), entry.get("description"))
+        if isinstance(entry, Mapping)
+        else Option(cell_text(entry))
+        for entry in entries
+        if entry != ""
     ]
 
 

@@ -1,7 +1,6 @@
 """Run a trial: answer labelled items, fit probes, certify, and write the verdict."""
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider
-from lastword.decide.item import candidates_of, item_of
+from lastword.decide.item import candidates_of
 from lastword.decide.questions_file import write_questions
-from lastword.decide.states import read_states
 from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.decide.tracer import Tracer
-from lastword.errors import InputError, ItemError
+from lastword.errors import InputError
 from lastword.files.annotated import Format
 from lastword.files.cells import csv_line
 from lastword.files.strict_json import to_json
@@ -26,10 +23,8 @@ from lastword.methods import resolve
 from lastword.methods.contract import Method
 from lastword.model.encoder import Encoder, installed
 from lastword.probes.probe import SUFFIX, Probe
-from lastword.probes.state import POOLINGS
 from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
-from lastword.text.tokens import EncodedItem
 from lastword.trust.certification import Outcome, Sample, outcome, sample_of
 from lastword.trust.claims import Claim, ControlResults, claims
 from lastword.trust.claims import judge as judge_claims
@@ -38,7 +33,7 @@ from lastword.trust.other_methods import control_results
 from lastword.trust.policy import CERTIFIABLE, Policy, Promise, is_probe
 from lastword.trust.terms import Terms
 from lastword.tryout.answers import answer
-from lastword.tryout.contest import Contest, Material, fitting, hold, policy_of
+from lastword.tryout.contest import Contest, Material, hold, policy_of
 from lastword.tryout.judge import judge
 from lastword.tryout.labels import Labels, read_labels
 from lastword.tryout.page import write_page
@@ -51,7 +46,6 @@ from lastword.tryout.words import advise
 _log = logging.getLogger("lastword")
 
 PEERS = ("contextual",)  # methods whose prompts are read besides the model's
-_SAMPLE = 4  # number of items from which the time of all is estimated
 CERTIFICATE, QUESTIONS = "certificate.toml", "questions.yaml"
 ANSWERS, _ANSWER_COLUMNS = "answers.csv", ("id", "text", "truth", "model", "best")
 PROBE, UNCERTIFIED = f"answer{SUFFIX}", f"answer-uncertified{SUFFIX}"
@@ -92,15 +86,14 @@ class TryJob:
         return resolve(PEERS, self.tracer.facts)
 
     def plan(self) -> list[str]:
-        """Return lines with the work and its estimated time, measured on a few items."""
+        """Return lines with the notes on the table, the work, and the labels that are missing."""
         counts = {len(row.question.options) for row in self.labels.rows}
         least, most = min(counts), max(counts)
         options = f"{most} options" if least == most else f"{least} to {most} options"
         lines = [
             *self.labels.notes,
             f"{self.items} labelled examples with {options}. The model and every correction "
-            f"answer each: about {_duration(self._seconds())}, and at most "
-            f"{_duration(self.budget)} for other prompts",
+            f"answer each, and other prompts get at most {_duration(self.budget)}",
         ]
         if self.objective is None and self.items < self.terms.least:
             lines.append(
@@ -108,34 +101,6 @@ class TryJob:
                 "are shown anyway"
             )
         return lines
-
-    def _seconds(self) -> float:
-        """Estimate the seconds for all items and fits, from a few items and one fit."""
-        texts, encoded = self._sample()
-        start = time.perf_counter()
-        self.tracer.decide_group(encoded, Scope("all", "all", self.methods))
-        if (question := self.labels.question) is None:
-            return (time.perf_counter() - start) / len(encoded) * self.items
-        read_states(self.tracer, texts, question, self.template, POOLINGS)
-        each = (time.perf_counter() - start) / len(encoded)
-        return each * self.items + fitting(self.tracer, self.items, len(question.options))
-
-    def _sample(self) -> tuple[list[str], list[EncodedItem]]:
-        """Return the texts and encoded items of the first few readable examples."""
-        results: list[EncodedItem | ItemError] = []
-        for start in range(0, self.items, _SAMPLE):
-            rows = self.labels.rows[start : start + _SAMPLE]
-            # Content-free prompts are left out of the estimate: all rows of a question share them.
-            items = [
-                item_of(row.text, row.question, self.template, id=row.id, blind=True)
-                for row in rows
-            ]
-            results = self.tracer.encode(items)
-            pairs = [*zip(rows, results, strict=True)]
-            sound = [(row.text, one) for row, one in pairs if not isinstance(one, ItemError)]
-            if sound:
-                return [text for text, _ in sound], [item for _, item in sound]
-        raise InputError(f"no example can be read; the last one: {results[-1]}")
 
     def run(
         self,
@@ -376,17 +341,13 @@ def ready(
     """Return the trial of labelled examples on a model.
 
     Raises:
-        InputError: No such template, level or objective, or every labelled row is an example in
-            the template.
+        InputError: No such template, level or objective.
     """
-    written_by = template_for(tracer, template)
-    if written_by.name not in TEMPLATES:
-        labels = labels.without_examples(written_by)
     options = None if labels.question is None else candidates_of(labels.question)
     return TryJob(
         tracer,
         labels,
-        written_by,
+        template_for(tracer, template),
         terms,
         budget,
         template,
@@ -407,7 +368,6 @@ def try_labels(
     instructions: str | None = None,
     id: str | None = None,
     group: str | None = None,
-    tidy: bool = False,
     encoding: str | None = None,
     template: str | None = None,
     budget: float = BUDGET,
@@ -431,7 +391,6 @@ def try_labels(
         instructions: The question about each text.
         id: Column of the row's name.
         group: Column whose equal values mark dependent texts, such as an author; default `group`.
-        tidy: Join labels that differ only in case, spaces, Unicode form, or as 1, 1.0, 01.
         encoding: Encoding of the file's text, such as cp1252; default UTF-8.
         template: `decide/plain`, `decide/listed`, `decide/chat`, or a Jinja file.
         budget: Seconds for trying other prompts.
@@ -449,7 +408,7 @@ def try_labels(
         InputError: The table cannot be read, or a column cannot be guessed.
     """
     described = None if describe is None else Path(describe)
-    columns = TableOptions(text, label, choices, described, instructions, id, tidy, encoding, group)
+    columns = TableOptions(text, label, choices, described, instructions, id, encoding, group)
     terms = Terms(alpha, delta, methods=CERTIFIABLE, promise=promise)
     read = read_labels(source, columns)
     encoders = [one if isinstance(one, Encoder) else Encoder(one) for one in readers]

@@ -467,11 +467,10 @@ def draw_first(
     Raises:
         InputError: The rows were written before and have labels.
     """
-    notes: list[str] = []
-    unlabelled = read_unlabelled(source, settings, notes)
+    unlabelled = read_unlabelled(source, settings)
     if unlabelled is None:
         return None
-    table, columns = unlabelled
+    table, columns, notes = unlabelled
     column, path = columns.label, out / FIRST_ROWS
     if path.exists() and _has_labels(path, column):
         raise InputError(f"{path} has labels: give it by --next {path}, or move it away")
@@ -507,13 +506,12 @@ def read_round(source: str, settings: TableOptions, path: Path | None, out: Path
     """
     if path is None or out is None:
         return read_labels(source, settings)
-    notes: list[str] = []
-    unlabelled = read_unlabelled(source, settings, notes)
+    unlabelled = read_unlabelled(source, settings)
     if unlabelled is None:
         if is_first(path, out):
             raise InputError(f"no second round was begun in {out}: {source} has labels already")
         return read_labels(source, settings)
-    table, columns = unlabelled
+    table, columns, notes = unlabelled
     column, file = columns.label, path if is_first(path, out) else out / FIRST_ROWS
     first = _labelled_rows(file, column)
     labels = read_labels(

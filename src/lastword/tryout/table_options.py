@@ -16,7 +16,6 @@ class TableOptions:
         describe: TOML file that describes each label, for the prompt.
         instructions: The question about each text.
         id: Column of the row's name; guessed by default.
-        tidy: Join labels that differ only in case, spaces, Unicode form, or as 1, 1.0, 01.
         encoding: Encoding of the file's text; UTF-8 by default.
         group: Column whose equal values mark dependent texts; `group` by default.
     """
@@ -27,7 +26,6 @@ class TableOptions:
     describe: Path | None = None
     instructions: str | None = None
     id: str | None = None
-    tidy: bool = False
     encoding: str | None = None
     group: str | None = None
 

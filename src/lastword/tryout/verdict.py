@@ -108,8 +108,6 @@ class Standings:
         prompts_left_out: Prompts that were not tested, with the reason.
         objective: `accuracy`, `balanced` or `cost`; contestants are ranked and certified by it.
         constant: The answer of the constant baseline; None if options differ by row.
-        auc: Area under the ROC curve of the model and of the tested probe, on the labels held out
-            from the probe; None unless there are two options.
     """
 
     lines: tuple[Standing, ...]
@@ -124,7 +122,6 @@ class Standings:
     prompts_left_out: tuple[str, ...] = ()
     objective: str = ACCURACY
     constant: str | None = None
-    auc: tuple[float, float] | None = None
 
     def line(self, name: str) -> Standing:
         """Return the line with this name."""

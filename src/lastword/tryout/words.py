@@ -376,15 +376,6 @@ def _again(prompt: Standing) -> str:
     return f"run `try` again with --template {template}"
 
 
-def _auc(verdict: Verdict) -> Iterator[str]:
-    if (auc := verdict.contest.auc) is not None:
-        model, probe = auc
-        yield (
-            f"Area under the ROC curve (AUC) on the labels held out from the probe: model "
-            f"{model:.2f}, {verdict.contest.probe} {probe:.2f}."
-        )
-
-
 def _layers(verdict: Verdict) -> Iterator[str]:
     if verdict.depths.by_depth:
         head, probe = np.array(verdict.depths.by_depth).T
@@ -459,7 +450,7 @@ _GUARANTEE: tuple[_Part, ...] = (
 _DETAILS: dict[str, tuple[_Part, ...]] = {
     "table": (_table,),
     "contest": (_correction, _prompts),
-    "errors": (_classes, _auc, _changes),
+    "errors": (_classes, _changes),
     "learning": (_forecast, _layers, _middle),
 }
 

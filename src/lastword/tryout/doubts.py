@@ -1,0 +1,101 @@
+"""Doubts about labelled rows: labels that may be wrong, and texts that are not independent."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Int
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components
+
+from lastword.files.cells import spelling
+from lastword.files.wording import counted
+from lastword.trust.groups import normal
+
+NEAR = 0.5  # minimum Jaccard index: in a text of twelve words, one in the middle may differ
+MOST_TEXTS = 20_000  # the time grows with the square of their number
+_SHOWN = 3  # number of rows that a note lists; the others are only counted
+_BLOCK = 1000  # number of texts that are compared with all others at a time
+
+
+def doubts(texts: Mapping[str, str], truths: Mapping[str, str]) -> list[str]:
+    """Return notes about labels that may be wrong, from the rows' texts and labels by id."""
+    counts, spellings = Counter(truths.values()), dict[str, list[str]]()
+    for label, count in counts.most_common():
+        spellings.setdefault(spelling(label), []).append(f"`{label}` ({counted(count, 'row')})")
+    rows: dict[str, dict[str, str]] = {}
+    for name, text in texts.items():
+        rows.setdefault(" ".join(text.split()), {}).setdefault(truths[name], name)
+    found = {
+        "labels that look like one class": [
+            " and ".join(labels) for labels in spellings.values() if len(labels) > 1
+        ],
+        "classes of one row": [
+            f"`{label}` (row {name})" for name, label in truths.items() if counts[label] == 1
+        ],
+        "one text with two labels": [
+            " and ".join(f"row {name} (`{label}`)" for label, name in names.items())
+            for names in rows.values()
+            if len(names) > 1
+        ],
+    }
+    return [f"{what}: {_first_few(some)}" for what, some in found.items() if some]
+
+
+def left_out(faults: Sequence[str]) -> list[str]:
+    """Return a note about rows that are left out."""
+    return [f"left out {counted(len(faults), 'row')}: {_first_few(faults)}"] if faults else []
+
+
+def note_near_copies(texts: Mapping[str, str]) -> list[str]:
+    """Return a note about rows, by id, whose texts are near copies of each other."""
+    if not 0 < len(texts) <= MOST_TEXTS:
+        return []
+    like: dict[int, list[str]] = {}
+    for name, number in zip(texts, near_copies([*texts.values()]).tolist(), strict=True):
+        like.setdefault(number, []).append(name)
+    near = [names for names in like.values() if len(names) > 1]
+    if not near:
+        return []
+    rows = _first_few([f"rows {' and '.join(names[:_SHOWN])}" for names in near])
+    return [
+        f"near copies: {sum(map(len, near))} rows in {counted(len(near), 'group')} ({rows}); rows "
+        "derived from one another need a shared value in a column `group`"
+    ]
+
+
+def _first_few(things: Sequence[str]) -> str:
+    more = len(things) - _SHOWN
+    return "; ".join([*things[:_SHOWN], *([f"and {more} more"] if more > 0 else [])])
+
+
+def near_copies(texts: Sequence[str]) -> Int[np.ndarray, " texts"]:
+    """Return the group number of each text; near copies, and copies of these, form a group.
+
+    Two texts are near copies if |A & B| / |A | B| of their normalised word triples is at least
+    `NEAR`.
+    """
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    plain, same = np.unique([normal(text) for text in texts], return_inverse=True)
+    vectorizer = HashingVectorizer(
+        ngram_range=(3, 3),
+        token_pattern=r"\S+",
+        lowercase=False,
+        binary=True,
+        norm=None,
+        alternate_sign=False,
+        dtype=np.int32,
+    )
+    triples, count = csr_array(vectorizer.transform(plain)), len(plain)
+    size = np.diff(triples.indptr)
+    pairs = [np.zeros((2, 0), dtype=np.intp)]
+    for start in range(0, count, _BLOCK):
+        # Texts without a shared triple have no entry, so texts of at most two words have none.
+        shared = (triples[start : start + _BLOCK] @ triples.T).tocoo()
+        i, j = shared.row + start, shared.col
+        near = shared.data >= NEAR * (size[i] + size[j] - shared.data)
+        pairs.append(np.stack([i[near], j[near]]))
+    i, j = np.concatenate(pairs, axis=1)
+    graph = coo_array((np.ones(len(i), dtype=bool), (i, j)), shape=(count, count))
+    return np.asarray(connected_components(graph, directed=False)[1][same])
