@@ -257,15 +257,11 @@ def read_question(draw: Callable[..., Any], folder: Path) -> None:
         read_questions(path)
 
 
-def read_evaluated(draw: Callable[..., Any], folder: Path) -> None:
-    name = draw(st.sampled_from(["promptfoo-results.json", "samples_quiz.jsonl"]))
-    text = (EXAMPLES / name).read_text()
-    if name.endswith("l"):
-        rows = disturb(draw, [*map(json.loads, text.splitlines()[:6])])
-        text = "".join(f"{json.dumps(row)}\n" for row in rows)
-    else:
-        text = json.dumps(disturb(draw, json.loads(text)))
-    (path := folder / name).write_bytes(text.encode("utf-8", "replace"))
+def read_predictions(draw: Callable[..., Any], folder: Path) -> None:
+    row = {"text": "a", "truth": "1", "prediction": 0, "confidence": 0.5, "rival": "1"}
+    rows = disturb(draw, [row | {"text": f"text {n}"} for n in range(6)])
+    text = "".join(f"{json.dumps(row)}\n" for row in rows)
+    (path := folder / "answers.jsonl").write_bytes(text.encode("utf-8", "replace"))
     with suppress_trace_error():
         read_plain(path)
 
@@ -297,7 +293,7 @@ TARGETS: dict[str, tuple[Callable[[Callable[..., Any], Path], None], int, int]] 
     "certificate": (read_certificate, 60, 4000),
     "probe": (read_probe, 60, 4000),
     "questions": (read_question, 60, 4000),
-    "evaluated": (read_evaluated, 60, 4000),
+    "predictions": (read_predictions, 60, 4000),
 }
 BY_NIGHT = pytest.param(2, marks=pytest.mark.nightly)
 

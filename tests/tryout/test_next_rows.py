@@ -11,7 +11,6 @@ from topics import hidden, probe_of, run_try, table, write_csv
 
 from lastword import Decider, Tracer
 from lastword.errors import CertificateError, InputError
-from lastword.files.annotated import Format
 from lastword.files.rows import read_objects
 from lastword.probes import Probe
 from lastword.trust.certificate import Certificate
@@ -140,61 +139,34 @@ def test_invalid_rows_are_named_when_drawing_and_when_reading_labels(
     assert len(labels.rows) == FIRST and "left out 1 row: line 101" in labels.notes[0]
 
 
-def labelled_by_label_studio(path: Path, truths: dict[str, str]) -> Path:
-    """Label the tasks of a file like an export of Label Studio; the first is skipped."""
-    tasks = json.loads(path.read_text())
-    for i, task in enumerate(tasks):
-        choices = {"choices": [truths[task["data"]["text"]]]}
-        result = {"type": "choices", "from_name": "label", "to_name": "text", "value": choices}
-        annotation = {"id": 1, "result": [result] if i else [], "was_cancelled": i == 0}
-        task |= {"id": 100 + i, "annotations": [annotation], "predictions": [], "project": 3}
-    (exported := path.parent / "exported.json").write_text(json.dumps(tasks))
-    return exported
+def labelled(path: Path, truths: dict[str, str], column: str = "label") -> Path:
+    """Label the drawn rows in a copy, except the first, as an annotation tool does."""
+    rows = read_objects(path)
+    for i, row in enumerate(rows):
+        del row["label"]
+        row[column] = truths[row["text"]] if i else ""
+    return write_csv(path.parent / "exported.csv", rows)
 
 
-def labelled_in_argilla(path: Path, truths: dict[str, str]) -> Path:
-    """Label the records of a file like an export of Argilla; the first has no label."""
-    records = json.loads(path.read_text())
-    for record in records[1:]:
-        response = {"value": truths[record["fields"]["text"]], "user_id": "u1"}
-        record |= {"responses": {"label": [response]}, "_server_id": "s1"}
-    (exported := path.parent / "exported.json").write_text(json.dumps(records))
-    return exported
-
-
-def renamed(exported: Path) -> Path:
-    """Rename the question in a file of labels."""
-    (path := exported.parent / "renamed.json").write_text(
-        exported.read_text().replace('"label"', '"sentiment"')
-    )
-    return path
-
-
-TOOLS = {"label-studio": labelled_by_label_studio, "argilla": labelled_in_argilla}
-
-
-@pytest.mark.parametrize("form", ["label-studio", "argilla"])
-def test_both_rounds_can_be_labelled_in_an_annotation_tool(form: Format, tmp_path: Path) -> None:
+def test_both_rounds_can_be_labelled_in_a_copy(tmp_path: Path) -> None:
     rows = table(150)
     bare = [{"text": row["text"], "note": row["note"]} for row in rows]
     truths = {row["text"]: row["label"] for row in rows}
     path, out = write_csv(tmp_path / "texts.csv", bare), tmp_path / "out"
     named = TableOptions(choices="animal,money")
-    words = draw_first(str(path), named, out, form)
-    drawn = out / f"first.{form}.json"
-    assert words is not None and str(drawn) in words and "--next EXPORTED.json" in words
-    assert "animal" not in drawn.read_text()  # no suggestion
-    exported = TOOLS[form](drawn, truths)
-    before, new = (out / "first.csv").read_bytes(), tmp_path / "new"
+    assert draw_first(str(path), named, out) is not None
+    drawn = out / "first.csv"
+    before, new = drawn.read_bytes(), tmp_path / "new"
     with pytest.raises(InputError, match="no column 'label' for the labels; it has .*sentiment"):
-        read_round(str(path), named, renamed(exported), out)
+        read_round(str(path), named, labelled(drawn, truths, "sentiment"), out)
+    exported = labelled(drawn, truths)
     for folder in (out, new):
         with pytest.raises(InputError, match="'money' is not one of"):
             read_round(str(path), TableOptions(choices="animal,food"), exported, folder)
-    assert (out / "first.csv").read_bytes() == before and not new.exists()
+    assert drawn.read_bytes() == before and not new.exists()
     labels = read_round(str(path), named, exported, new)
     assert read_round(str(path), named, exported, out).rows == labels.rows
-    assert (out / "first.csv").read_bytes() == (new / "first.csv").read_bytes() != before
+    assert drawn.read_bytes() == (new / "first.csv").read_bytes() != before
     assert len(labels.rows) == FIRST - 1
     assert all(truths[text] == truth for text, _, truth, *_ in labels.rows)
     # Second round: the first labels are in first.csv, from either file.
@@ -202,20 +174,16 @@ def test_both_rounds_can_be_labelled_in_an_annotation_tool(form: Format, tmp_pat
         DifferingRow(id, text, truths[text], "animal" if truths[text] == "money" else "money")
         for id, text in [*labels.pool.items()][:40]
     )
-    probe = replace(
-        probe_of(Tracer.demo(), threshold=0.2),
-        figures={"fixed": 20.0, "broken": 0.0, "changed": 20.0},
-    )
-    (words,) = _offer(out, SecondRound(probe, "gain", 0.05, 0.05, 90, differing), labels, form)
-    exported = TOOLS[form](out / f"next.{form}.json", truths)
-    assert "--next EXPORTED.json" in words
-    again = read_round(str(path), named, exported, out)
+    figures = {"fixed": 20.0, "broken": 0.0, "changed": 20.0}
+    probe = replace(probe_of(Tracer.demo(), threshold=0.2), figures=figures)
+    _offer(out, SecondRound(probe, "gain", 0.05, 0.05, 90, differing), labels)
+    again = read_round(str(path), named, labelled(out / "next.csv", truths), out)
     assert again.rows == labels.rows
     state = (out / "next.json").read_bytes()
     with pytest.raises(InputError, match="no column 'label' for the labels; it has .*sentiment"):
-        finish(out, Tracer.demo(), again, renamed(exported))
+        finish(out, Tracer.demo(), again, labelled(out / "next.csv", truths, "sentiment"))
     assert (out / "next.json").read_bytes() == state
-    proof = finish(out, Tracer.demo(), again, exported)
+    proof = finish(out, Tracer.demo(), again, labelled(out / "next.csv", truths))
     assert proof.drawn == DrawnRows(90, 40, 40, 39, 1, 1) and proof.certificate is not None
 
 
@@ -226,14 +194,10 @@ def write_as(kind: str, path: Path, rows: list[dict[str, Any]]) -> None:
 
         pq.write_table(pa.Table.from_pylist(rows), path)
         return
-    if kind == "label-studio":
-        rows = [{"data": row} for row in rows]
-    elif kind == "argilla":
-        rows = [{"fields": row, "metadata": {}, "responses": {}} for row in rows]
     path.write_text("\n".join(json.dumps(row, default=str) for row in rows))
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet", "label-studio", "argilla"])
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_the_first_round_reads_all_formats(kind: str, tmp_path: Path) -> None:
     texts = [*(row["text"] for row in table(FIRST)), None, " "]
     rows: list[dict[str, Any]] = [
@@ -242,9 +206,9 @@ def test_the_first_round_reads_all_formats(kind: str, tmp_path: Path) -> None:
     ]
     write_as(kind, path := tmp_path / f"texts.{kind}", rows)
     named, out = TableOptions(choices="animal,money"), tmp_path / "out"
-    assert draw_first(str(path), named, out, "argilla") is not None
+    assert draw_first(str(path), named, out) is not None
     truths = {row["text"]: row["label"] for row in table(FIRST)}
-    exported = labelled_in_argilla(out / "first.argilla.json", truths)
+    exported = labelled(out / "first.csv", truths)
     labels = read_round(str(path), named, exported, out)
     assert {text for text, *_ in labels.rows} < {*truths} and len(labels.rows) == FIRST - 1
     assert read_round(str(path), named, out / "first.csv", out).rows == labels.rows

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -61,10 +61,6 @@ def try_(
         Path | None,
         typer.Option("--next", help="Labelled rows that an earlier run wrote to --out."),
     ] = None,
-    next_format: Annotated[
-        Literal["label-studio", "argilla"] | None,
-        typer.Option(help="Write the rows to label for this tool too; --next reads its export."),
-    ] = None,
     reader: opt.Contestants = None,
     out: Annotated[
         Path | None,
@@ -87,11 +83,7 @@ def try_(
         second = next is not None and out is not None and not is_first(next, out)
         if second and objective != "accuracy":
             raise InputError("--next tests accuracy only: run it without --objective")
-        if (
-            out is not None
-            and next is None
-            and (first := draw_first(file, table, out, next_format))
-        ):
+        if out is not None and next is None and (first := draw_first(file, table, out)):
             typer.echo(printable(first))
             return
         labels = read_round(file, table, next, out)
@@ -99,7 +91,7 @@ def try_(
     if second and next is not None and out is not None:
         options = replace(options, probes=(out / POLICY,))  # so that they take its data type
         tracer = load_decider(replace(options, probes=())).tracer
-        proof = finish(out, tracer, labels, next, next_format)
+        proof = finish(out, tracer, labels, next)
         typer.echo(to_json(asdict(proof.drawn)) if json else printable(proof.words))
         return
     decider = load_decider(options)
@@ -118,7 +110,6 @@ def try_(
             budget=seconds,
             readers=readers,
             objective=objective,
-            next_format=next_format,
         )
         plan = job.plan()
     for line in plan:

@@ -19,7 +19,6 @@ from jaxtyping import Bool, Float, Int
 
 from lastword.errors import InputError
 from lastword.files.cells import cell_text, spelling
-from lastword.files.evaluated import harness_rows, promptfoo_rows
 from lastword.files.rows import guessed_name, read_rows, require_rows
 from lastword.files.wording import counted, percent
 from lastword.model.weights.identity import text_digest
@@ -127,8 +126,7 @@ def read_plain(
             confidence is not a number, or no row has a truth.
     """
     notes: list[str] = []
-    read = promptfoo_rows(path) or harness_rows(read_rows(path, notes.append, encoding))
-    rows = require_rows(read, path)
+    rows = require_rows(read_rows(path, notes.append, encoding), path)
     if bad := [row for row in rows if row.error is not None]:
         raise InputError(f"{path}, {bad[0].place}: {bad[0].error}")
     values = [{name: str(cell_text(v)).strip() for name, v in row.value.items()} for row in rows]

@@ -208,7 +208,7 @@ class LabelJob:
         self.progress.doing = "Training the probe"
         if (policy := job.policy()) is None:
             return "No second round: a probe needs several labels of at least two options."
-        more = job.template_name, job.terms, job.next_format, job.readers
+        more = job.template_name, job.terms, job.readers
         lines = begin(self.out, job.tracer, job.labels, lambda: policy, *more)
         if not (self.out / STATE).exists():
             return " ".join(lines) or (

@@ -12,7 +12,6 @@ import numpy as np
 
 from lastword.decide.item import candidates_of, fields_of, item_of
 from lastword.errors import InputError
-from lastword.files.annotated import annotated_rows
 from lastword.files.cells import cell_text, inert_cell, text_fault, unique_names
 from lastword.files.delimited import SEPARATORS
 from lastword.files.rows import guessed_name, id_column, read_rows, require_rows
@@ -219,7 +218,7 @@ def _read(source: Any, settings: TableOptions) -> tuple[list[Row], list[str]]:
 def _file(path: Path, encoding: str | None) -> tuple[list[Mapping[str, Any]], list[str]]:
     """Return the readable rows of a file, and notes about the others."""
     notes = list[str]()
-    rows = annotated_rows(require_rows(read_rows(path, notes.append, encoding), path))
+    rows = require_rows(read_rows(path, notes.append, encoding), path)
     bad = [f"{row.place}: {row.error}" for row in rows if row.error is not None]
     if len(bad) == len(rows):
         raise InputError(f"cannot read {path}: {bad[0]}")

@@ -14,7 +14,6 @@ from lastword.decide.questions_file import write_questions
 from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
-from lastword.files.annotated import Format
 from lastword.files.cells import csv_line
 from lastword.files.strict_json import to_json
 from lastword.files.wording import counted
@@ -61,7 +60,6 @@ class TryJob:
         readers: Sentence encoders that take part.
         proves: False leaves certificate and second round to the caller.
         objective: Function that makes the objective from labels; None for accuracy.
-        next_format: The annotation tool for which the rows of a second round are written as well.
     """
 
     tracer: Tracer
@@ -73,7 +71,6 @@ class TryJob:
     readers: tuple[Encoder, ...] = ()
     proves: bool = True
     objective: Callable[[Sequence[str]], Objective] | None = None
-    next_format: Format | None = None
 
     @property
     def items(self) -> int:
@@ -150,7 +147,7 @@ class TryJob:
         commands = self._commands(verdict, out, _unlike(contest))
         if self.proves and self.objective is None and out is not None and contest is not None:
             stage("drawing rows for a second round")
-            more = self.template_name, self.terms, self.next_format, self.readers
+            more = self.template_name, self.terms, self.readers
             commands += begin(out, self.tracer, self.labels, contest.refit, *more)
         verdict = replace(verdict, advice=advise(verdict, commands))
         if out is not None:
@@ -336,7 +333,6 @@ def ready(
     budget: float = BUDGET,
     readers: Sequence[Encoder] = (),
     objective: str = ACCURACY,
-    next_format: Format | None = None,
 ) -> TryJob:
     """Return the trial of labelled examples on a model.
 
@@ -353,7 +349,6 @@ def ready(
         template,
         tuple(readers),
         objective=objective_from(objective, options),
-        next_format=next_format,
     )
 
 

@@ -22,7 +22,6 @@ from lastword.decide.decider import Decider, subject_of
 from lastword.decide.plan import Plan
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
-from lastword.files.annotated import Format, annotation_file, read_annotated
 from lastword.files.cells import cell_text
 from lastword.files.rows import read_objects
 from lastword.files.strict_json import from_json, to_json
@@ -308,13 +307,11 @@ def begin(
     refit: Callable[[], Probe],
     template: str | None,
     terms: Terms,
-    form: Format | None = None,
     readers: Sequence[Encoder] = (),
 ) -> list[str]:
     """Write the rows to label next, unless the pool is too small.
 
-    `refit` fits the policy to all labels; it is called only if needed. With `form`, the rows are
-    written for that annotation tool as well.
+    `refit` fits the policy to all labels; it is called only if needed.
 
     Returns:
         Lines that explain the rows to the user; [] if nothing was written.
@@ -329,25 +326,24 @@ def begin(
     second = SecondRound.start(tracer, labels, refit(), template, terms, readers)
     if not second.rows:
         return ["No second round: the probe and the model agree on every text without a label."]
-    return _offer(out, second, labels, form)
+    return _offer(out, second, labels)
 
 
 def _has_labels(path: Path, column: str) -> bool:
     return any(row.get(column) for row in read_objects(path))
 
 
-def _offer(out: Path, second: SecondRound, labels: Labels, form: Format | None) -> list[str]:
+def _offer(out: Path, second: SecondRound, labels: Labels) -> list[str]:
     """Write the next rows to label and the state, and return an explanation for the user."""
     chance, rows = second.chance, second.ask()
     drawn = {row.id: labels.table[row.id] for row in rows}
-    columns = labels.columns.text, labels.columns.label
-    path, after = _write_drawn(out / name_of(second.look), drawn, *columns, form)
+    write_rows(path := out / name_of(second.look), [*drawn.values()], labels.columns.label)
     second.probe.write(out / POLICY)
     write_text(out / STATE, second.to_json() + "\n")
     return [
         f"To prove the gain of a probe that all your labels train, label the "
         f"{counted(len(rows), 'row')} in {path} (column `{labels.columns.label}`), and run the "
-        f"same command with --next {after}. Probe and model differ on them. This proves a gain "
+        f"same command with --next {path}. Probe and model differ on them. This proves a gain "
         f"with about {100 * chance:.0f}% probability.",
     ]
 
@@ -357,26 +353,12 @@ def name_of(look: int) -> str:
     return "next.csv" if look == 1 else f"next-{look}.csv"
 
 
-def _write_drawn(
-    path: Path, rows: Mapping[str, Mapping[str, Any]], text: str, label: str, form: Format | None
-) -> tuple[Path, Path | str]:
-    """Write rows to label; return the file to label, and the one to pass to --next."""
-    tasks = "" if form is None else annotation_file(form, rows, text, label)
-    write_rows(path, [*rows.values()], label)
-    if form is None:
-        return path, path
-    write_text(other := path.with_suffix(f".{form}.json"), tasks)
-    return other, "EXPORTED.json"
-
-
 def is_first(path: Path, out: Path) -> bool:
     """Return True if a file has the labels of round one, not of a look of the second round."""
     return path.name == FIRST_ROWS or not (out / STATE).exists()
 
 
-def finish(
-    out: Path, tracer: Tracer, labels: Labels, path: Path, form: Format | None = None
-) -> Proof:
+def finish(out: Path, tracer: Tracer, labels: Labels, path: Path) -> Proof:
     """Test the fixed policy with the labels of a file, and write the certificate or more rows.
 
     Raises:
@@ -386,7 +368,7 @@ def finish(
     second = read_second_round(out)
     second.probe.check(subject_of(tracer))
     second.tell(_labels_of(second, labels, path))
-    return conclude(out, second, labels, form)
+    return conclude(out, second, labels)
 
 
 def read_second_round(out: Path) -> SecondRound:
@@ -402,7 +384,7 @@ def read_second_round(out: Path) -> SecondRound:
         raise InputError(f"no second round was begun in {out}: {error.strerror}") from error
 
 
-def conclude(out: Path, second: SecondRound, labels: Labels, form: Format | None = None) -> Proof:
+def conclude(out: Path, second: SecondRound, labels: Labels) -> Proof:
     """Test the labels of a look, and write the certificate or more rows.
 
     Raises:
@@ -416,7 +398,7 @@ def conclude(out: Path, second: SecondRound, labels: Labels, form: Format | None
     more: Sequence[str] = ["Every row on which they differ is labelled; there are no more."]
     if second.asked < len(second.rows):
         _require_table(second, labels)
-        more = _offer(out, second, labels, form)
+        more = _offer(out, second, labels)
     return Proof(proof.drawn, None, " ".join([proof.words, *more]))
 
 
@@ -439,12 +421,12 @@ def _labels_of(second: SecondRound, labels: Labels, path: Path) -> dict[str, str
 
 def _labelled_rows(path: Path, column: str) -> list[dict[str, Any]]:
     """Return the rows of a file; InputError if it has no column of labels."""
-    rows = read_annotated(path)
+    rows = read_objects(path)
     if not any(column in row for row in rows):
         columns = ", ".join(dict.fromkeys(name for row in rows for name in row))
         raise InputError(
-            f"{path} has no column {column!r} for the labels; it has {columns}. Rename the column, "
-            f"or the question of the annotation tool, to {column!r}"
+            f"{path} has no column {column!r} for the labels; it has {columns}. Rename one to "
+            f"{column!r}"
         )
     return rows
 
@@ -456,9 +438,7 @@ def _require_table(second: SecondRound, labels: Labels) -> None:
             raise InputError(f"row {row.id} of the table is not what it was when it was drawn")
 
 
-def draw_first(
-    source: str, settings: TableOptions, out: Path, form: Format | None = None
-) -> str | None:
+def draw_first(source: str, settings: TableOptions, out: Path) -> str | None:
     """Write the first rows to label of a table without labels.
 
     Returns:
@@ -476,10 +456,10 @@ def draw_first(
         raise InputError(f"{path} has labels: give it by --next {path}, or move it away")
     out.mkdir(parents=True, exist_ok=True)
     drawn = {id: table[id] for id in random_order(table, columns.text)[:FIRST]}
-    path, after = _write_drawn(path, drawn, columns.text, column, form)
+    write_rows(path, [*drawn.values()], column)
     words = (
         f"Nothing is labelled yet. Label the {counted(len(drawn), 'row')} in {path} (column "
-        f"`{column}`), drawn at random, and run the same command with --next {after}."
+        f"`{column}`), drawn at random, and run the same command with --next {path}."
     )
     return "\n".join([words, *notes])
 
@@ -517,7 +497,7 @@ def read_round(source: str, settings: TableOptions, path: Path | None, out: Path
     labels = read_labels(
         _with_labels(table, first, column, source, file), replace(settings, label=column)
     )
-    if file.name != FIRST_ROWS:  # labels from an annotation tool, which later rounds read again
+    if file.name != FIRST_ROWS:  # which later rounds read again
         out.mkdir(parents=True, exist_ok=True)
         values = [cell_text(row.get(column)) for row in first]
         write_rows(out / FIRST_ROWS, first, column, values)
