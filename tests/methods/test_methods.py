@@ -292,7 +292,6 @@ def test_invalid_names_are_refused(name, message):
 
 
 def test_the_table_has_a_summary_and_source_of_each_method():
-    assert set(methods_table.catalogue()) >= set(METHODS)
     for name in {*COMPARED, *METHODS}:
         row = entry(name)
         assert row.summary and row.source

@@ -15,26 +15,23 @@ from lastword.files.strict_json import to_json
 
 
 def _list(context: Any, option: Any, value: bool) -> bool:
-    """Print the table of methods, with those of installed packages, and stop.
+    """Print the table of methods, and stop.
 
     --list and --json may come in any order, so the table is printed when both have been parsed.
     """
     values = {**context.params, str(option.name): value}
     if not values.get("list") or "json" not in values:
         return value
-    from lastword.methods import METHODS, catalogue, check_of
+    from lastword.methods import METHODS, check_of
 
-    rows = [
-        (name, row.summary, row.source, str(check_of(name)) if name in METHODS else "")
-        for name, row in catalogue().items()
-    ]
+    rows = [(name, row.summary, row.source, str(check_of(name))) for name, row in METHODS.items()]
     if values["json"]:
         keys = ("name", "summary", "source", "release")
         typer.echo(to_json([dict(zip(keys, row, strict=True)) for row in rows]))
         raise typer.Exit
     width = max(len(name) for name, *_ in rows)
     for name, summary, source, release in rows:
-        origin = f"{source}; {release}" if release else source
+        origin = f"{source}; {release}"
         typer.echo(f"{name:<{width}}  {printable(summary)} ({printable(origin)})")
     raise typer.Exit
 

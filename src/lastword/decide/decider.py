@@ -53,7 +53,7 @@ class Decider:
 
     Args:
         tracer: The model.
-        correction: The method that decides, by name (`pmi@0.5`) or as a `Correction`. By default
+        correction: The method that decides, by name (`pmi@0.5`) or as an object. By default
             items are corrected by TRACE and questions get the model's answers, unless a
             certificate names a method.
         certificate: A certificate or its file; it limits the overrides that are applied.
@@ -74,7 +74,7 @@ class Decider:
         self,
         tracer: Tracer,
         *,
-        correction: Correction | str | None = None,
+        correction: Correction | Method | str | None = None,
         certificate: Certificate | str | Path | None = None,
         probes: Sequence[Probe | str | Path] = (),
         readers: Sequence[Encoder | str | Path] = (),
@@ -675,10 +675,12 @@ def _read_shared(
     return states
 
 
-def _correction_of(correction: Correction | str, tracer: Tracer) -> Correction:
-    if not isinstance(correction, str):
-        return correction
+def _correction_of(correction: Correction | Method | str, tracer: Tracer) -> Correction:
     facts = tracer.facts
+    if isinstance(correction, Correction):
+        return correction
+    if not isinstance(correction, str):
+        return Scored(type(correction).__name__, facts, correction)
     return Trace(facts) if correction == "trace" else correction_of(correction, facts)
 
 

@@ -5,9 +5,8 @@
     resolve(["trace", "dola", "dola@mean", "early-exit@0.5", "pmi@0.5"], facts)
 
 A name takes options after `@`: a number if the method has one (a fraction of depth, a weight), and
-an aggregation (`sum`, `mean`, `bytes`) other than the default. A user's method is an entry point in
-the group `lastword.methods`: a callable that takes `Facts` and returns a `Method`. Methods that do
-not need whole vocabularies can be used as corrections.
+an aggregation (`sum`, `mean`, `bytes`) other than the default. A user's method is an object like
+`Method`. Methods that do not need whole vocabularies can be used as corrections.
 """
 
 from lastword.methods.contract import Aggregation, Evidence, Facts, Method, Needs
@@ -15,7 +14,6 @@ from lastword.methods.table import (
     COMPARED,
     METHODS,
     MethodEntry,
-    catalogue,
     certified,
     check_of,
     correction_of,
@@ -32,7 +30,6 @@ __all__ = [
     "Facts",
     "Method",
     "Needs",
-    "catalogue",
     "certified",
     "check_of",
     "correction_of",

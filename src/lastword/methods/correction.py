@@ -1,7 +1,7 @@
 """Corrections: each requests readings of an item and then decides its answer.
 
 TRACE (`trace.Trace`) reads only as much as its rule needs. `Scored` turns a method that only scores
-into a correction. Each correction is in a separate file in this folder, or in a user's package.
+into a correction. Each correction is in a separate file in this folder.
 """
 
 from dataclasses import dataclass, replace

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from lastword.errors import CertificateError, InputError
-from lastword.files.plugins import plugins
 from lastword.methods.baselines import (
     decisive_only,
     early_exit,
@@ -236,31 +235,16 @@ def _checks() -> Mapping[str, Check]:
         }
 
 
-def catalogue() -> dict[str, MethodEntry]:
-    """Return the table, with the methods that installed packages add.
-
-    Raises:
-        InputError: A package adds a method with a name in use, or one that cannot be imported.
-    """
-    added = plugins("lastword.methods", "method", METHODS)
-    return {**METHODS, **{name: _row(make, origin) for name, (make, origin) in added.items()}}
-
-
-def _row(make: Callable[..., Method], origin: str) -> MethodEntry:
-    return MethodEntry(make, (make.__doc__ or "").strip().partition("\n")[0], origin)
-
-
 def entry(name: str) -> MethodEntry:
     """Return the row of a method by its full name, which may include options.
 
     Raises:
         InputError: No such method.
     """
-    table = catalogue()
     plain = name.partition("@")[0]
-    if plain not in table:
-        raise InputError(f"no method {plain}; known: {', '.join(table)}")
-    return table[plain]
+    if plain not in METHODS:
+        raise InputError(f"no method {plain}; known: {', '.join(METHODS)}")
+    return METHODS[plain]
 
 
 def resolve(names: Sequence[str], facts: Facts) -> dict[str, Method]:

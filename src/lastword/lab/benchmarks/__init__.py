@@ -6,7 +6,6 @@ Missing or wrong input raises `InputError`, with the expected form.
 from pathlib import Path
 
 from lastword.errors import InputError
-from lastword.files.plugins import plugins
 from lastword.lab.benchmarks.benchmark import Benchmark, Dataset, Example
 from lastword.lab.benchmarks.columns import hub
 from lastword.lab.benchmarks.demo import DEMO
@@ -39,27 +38,15 @@ def find(name: str, columns: str | None = None) -> Benchmark:
     """Return the benchmark with this name.
 
     `jsonl:PATH` is a file of the user's items, `hf:NAME` a data set on the hub or in a folder.
-    Installed packages add others with entry points in the group `lastword.benchmarks`.
     """
     if name.startswith("hf:"):
         return hub(name.removeprefix("hf:"), columns)
     if name.startswith("jsonl:"):
         return jsonl(Path(name.removeprefix("jsonl:")))
-    table = catalogue()
-    if name not in table:
-        raise InputError(f"no benchmark {name!r}; known: {', '.join(table)}, jsonl:PATH, hf:NAME")
-    return table[name]
-
-
-def catalogue() -> dict[str, Benchmark]:
-    """Return the benchmarks by name, including those of installed packages."""
-    added = plugins("lastword.benchmarks", "benchmark", BENCHMARKS)
-    for name, (value, origin) in added.items():
-        if not isinstance(value, Benchmark) or value.name != name:
-            raise InputError(
-                f"{origin} registers {name}, but this is not a Benchmark with that name"
-            )
-    return {**BENCHMARKS, **{name: value for name, (value, _) in added.items()}}
+    if name not in BENCHMARKS:
+        known = ", ".join(BENCHMARKS)
+        raise InputError(f"no benchmark {name!r}; known: {known}, jsonl:PATH, hf:NAME")
+    return BENCHMARKS[name]
 
 
 def templates_for(benchmarks: list[Benchmark], names: list[str]) -> dict[str, list[Template]]:
