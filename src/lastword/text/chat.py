@@ -121,7 +121,7 @@ def _write(messages: Sequence[Message], tokenizer: Tokenizer, day: str, parts: b
 
 def _rendered(messages: list[dict[str, Any]], tokenizer: Any, day: str) -> str:
     """Return the conversation as transformers writes it, except that the date is `day`."""
-    values = {"add_generation_prompt": True, **_THINKING_OFF}
+    values: dict[str, Any] = {"add_generation_prompt": True, **_THINKING_OFF}
     # A tokenizer with another method writes conversations without the checkpoint's template.
     base = sys.modules.get("transformers.tokenization_utils_base")
     method = getattr(type(tokenizer), "apply_chat_template", None)

@@ -38,6 +38,9 @@ class Tokenizer(Protocol):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Tokenise a list of texts."""
 
+    def __hash__(self) -> int:
+        """Return a hash by identity."""
+
     def apply_chat_template(self, *args: Any, **kwargs: Any) -> Any:
         """Write a conversation as text."""
 
