@@ -15,15 +15,15 @@ from lastword.probes import Probe
 TEXT = "The folk of Baevwick send clay lamps over the lake."
 INSTRUCTIONS, CHOICES = "What is it about?", ["animal", "money"]
 NEAR = [
-    ("What is it about", CHOICES, "instructions"),
-    ("what is it about?", CHOICES, "instructions"),
-    (f" {INSTRUCTIONS} ", CHOICES, "instructions"),
-    ("What  is it about?", CHOICES, "instructions"),
-    (INSTRUCTIONS, ["Animal", "Money"], "options"),
-    (INSTRUCTIONS, ["animal", "money", "trade"], "options"),
-    ("Of what does it speak?", CHOICES, "instructions"),
+    ("What is it about", CHOICES),
+    ("what is it about?", CHOICES),
+    (f" {INSTRUCTIONS} ", CHOICES),
+    ("What  is it about?", CHOICES),
+    (INSTRUCTIONS, ["Animal", "Money"]),
+    (INSTRUCTIONS, ["animal", "money", "trade"]),
+    ("Of what does it speak?", CHOICES),
 ]
-OTHER = [(INSTRUCTIONS, ["near", "far"]), ("Which goods?", ["lamps", "money"])]
+OTHER = [("What?", ["near", "far"]), ("Which goods?", ["lamps", "money"])]
 
 
 @pytest.fixture(scope="module")
@@ -89,13 +89,13 @@ FORMS = ["openai", "chat", "typesafe", "google"]
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_near_miss_of_a_served_question_gets_a_warning(lax, topic, form):
-    for instructions, choices, differs in NEAR:
+    for instructions, choices in NEAR:
         answer = post(lax, form, instructions, choices, None, "")
         _, details = choice_of(form, answer)
         assert details["method"] == "model"
         (warning,) = details["warnings"]
         assert "'topic'" in warning and '"question": "topic"' in warning
-        expected = f'almost the question "topic": {differs} differ'
+        expected = 'almost the question "topic"'
         assert answer.headers["x-lastword-warning"] == expected
         (line,) = [
             line
@@ -115,7 +115,7 @@ def test_a_near_miss_of_a_served_question_gets_a_warning(lax, topic, form):
 @pytest.mark.parametrize("form", FORMS)
 def test_a_served_question_can_be_asked_by_name(lax, decider, topic, form):
     expected = decider.decide(TEXT, {"topic": topic.question})["topic"].choice
-    variants = [(None, None), *((instructions, choices) for instructions, choices, _ in NEAR[:5])]
+    variants = [(None, None), *NEAR[:5]]
     for instructions, choices in variants:
         for name, suffix in (("topic", ""), (None, ":topic")):
             choice, details = choice_of(form, post(lax, form, instructions, choices, name, suffix))
@@ -123,9 +123,9 @@ def test_a_served_question_can_be_asked_by_name(lax, decider, topic, form):
             written = dict(zip(CHOICES, choices, strict=True)) if choices else {}
             assert choice == (written.get(expected, expected) if form == "chat" else expected)
     for instructions, choices, message in [
-        ("Which goods?", None, "'What is it about?', not 'Which goods?'"),
-        (None, ["animal", "trade"], "it has 'money', and it does not have 'trade'"),
-        (INSTRUCTIONS, ["animal", "money", "trade"], "does not have 'trade'"),
+        ("Which goods?", None, "in its instructions"),
+        (None, ["animal", "trade"], "in its options"),
+        (INSTRUCTIONS, ["animal", "money", "trade"], "in its options"),
     ]:
         refused = post(lax, form, instructions, choices, "topic", "")
         assert refused.status_code == (422 if form == "typesafe" else 400)
@@ -138,11 +138,11 @@ def test_a_served_question_can_be_asked_by_name(lax, decider, topic, form):
 @pytest.mark.parametrize("form", FORMS)
 def test_strict_refuses_a_near_miss_of_a_served_question(decider, form):
     with running(decider, strict=True) as served:
-        for instructions, choices, differs in NEAR:
+        for instructions, choices in NEAR:
             refused = post(served, form, instructions, choices, None, "")
             assert refused.status_code == (422 if form == "typesafe" else 400)
             assert refused.headers["x-refusal"] == "near_miss"
-            assert f"{differs} differ" in refused.headers["x-lastword-warning"]
+            assert "topic" in refused.headers["x-lastword-warning"]
         for instructions, choices in [*OTHER, (INSTRUCTIONS, CHOICES)]:
             choice_of(form, post(served, form, instructions, choices, None, ""))
 
@@ -167,7 +167,7 @@ def test_a_questions_file_names_its_questions(decider, tmp_path):
         assert bare[1]["confidence"] == pytest.approx(full[1]["confidence"], abs=1e-5)
         undescribed = whole | {"choices": ["lamps", "combs"]}
         near = served.client.post("/v1/decisions", json=body | {"questions": [undescribed]})
-        assert "descriptions differ" in near.headers["x-lastword-warning"]
+        assert "goods" in near.headers["x-lastword-warning"]
         two = served.client.post(
             "/v1/decisions",
             json=body | {"model": f"{body['model']}:about", "questions": [whole, whole]},

@@ -102,8 +102,11 @@ def decide(
         text = sys.stdin.read().rstrip("\n")
     decider = load_decider(options)
     ready = decider.prepare(questionnaire, template=template, warn=False)
-    for name, miss in ready.near.items():
-        say(f"lastword: question {name!r} is {miss}")
+    for name, served in ready.near.items():
+        say(
+            f"lastword: question {name!r} is almost the served question {served!r}, but answered "
+            "without it"
+        )
     if texts is not None:
         _many(decider, ready, texts, path)
         return

@@ -345,8 +345,8 @@ class Decider:
         Args:
             questions: As in `decide`.
             template: As in `decide`.
-            warn: True to warn of questions that almost match a served one. The result lists them
-                in `near`.
+            warn: True to warn of questions that are almost a served one. The result lists them in
+                `near`.
 
         Raises:
             InputError: No questions, no such template, or a question that may abstain although
@@ -371,11 +371,16 @@ class Decider:
                     )
         if ready is questions:
             return ready
-        misses = {name: self.served.near(question) for name, question in ready.questions.items()}
-        near = {name: miss for name, miss in misses.items() if miss is not None}
-        for name, miss in near.items() if warn else ():
+        found = {name: self.served.near(question) for name, question in ready.questions.items()}
+        near = {name: served for name, served in found.items() if served is not None}
+        for name, served in near.items() if warn else ():
             # The warning is about the line that calls `decide`, which called this method.
-            warnings.warn(f"question {name!r} is {miss}", NearMissWarning, stacklevel=3)
+            warnings.warn(
+                f"question {name!r} is almost the served question {served!r}, but answered "
+                "without it",
+                NearMissWarning,
+                stacklevel=3,
+            )
         return replace(ready, near=near)
 
     def plan(

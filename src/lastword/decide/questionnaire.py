@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lastword.decide.item import candidates_of, render
-from lastword.decide.served import NearMiss
 from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.errors import InputError
 from lastword.text.items import Item
@@ -14,11 +13,11 @@ from lastword.text.question import Multi, Question, Single
 
 @dataclass(frozen=True)
 class Questionnaire:
-    """Questions by name, their prompt template, and near misses of served questions."""
+    """Questions by name, their prompt template, and the served question that each is almost."""
 
     questions: Mapping[str, Question]
     template: Template
-    near: Mapping[str, NearMiss] = field(default_factory=dict)
+    near: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def singles(self) -> dict[str, Single]:

@@ -1,49 +1,24 @@
-"""Served questions, which have a name, and near misses of them.
+"""Served questions, which have a name, and questions that are almost one of them.
 
 A probe answers a question only if instructions and options are exactly those that it was fitted
-to. A request that differs by one letter gets the model's answer, and a `NearMiss` reports it.
+to. A request that differs by one letter gets the model's answer, so `Served.near` finds it.
 """
 
-import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lastword.errors import InputError
 from lastword.probes.probe import SUFFIX, Probe
 from lastword.probes.trajectory import TrajectoryProbe
 from lastword.text.question import Choice, Option, Predicate, Question, Score, question_digest
+from lastword.trust.groups import normal
 
 _ROOM = 64  # texts over twice the longest served one plus this many characters are not normalised
 
 
 class NearMissWarning(UserWarning):
-    """A question almost matches a served one, but is answered without its probe."""
-
-
-@dataclass(frozen=True)
-class NearMiss:
-    """The differences of a question from a served one.
-
-    Attributes:
-        served: Name of the served question.
-        differences: Descriptions by kind of difference: `type`, `instructions`, `options`,
-            `order` or `descriptions`.
-    """
-
-    served: str
-    differences: Mapping[str, str]
-
-    def __str__(self) -> str:
-        """Return one line with the served question and the differences."""
-        details = "; ".join(self.differences.values())
-        return f"almost the served question {self.served!r}, but answered without it: {details}"
-
-
-@dataclass(frozen=True)
-class _Form:
-    instructions: str
-    options: frozenset[str]
+    """A question is almost a served one, but is answered without its probe."""
 
 
 class Served:
@@ -69,7 +44,6 @@ class Served:
         texts = [t for q in self.questions.values() for t in (q.instructions, *_texts(q))]
         self._most = 2 * max(map(len, texts), default=0) + _ROOM
         self._digests = {question_digest(question) for question in self.questions.values()}
-        self._forms = {name: self._form(question) for name, question in self.questions.items()}
 
     def get(
         self,
@@ -92,96 +66,63 @@ class Served:
         if (served := self.questions.get(name)) is None:
             names = ", ".join(self.questions) or "none"
             raise InputError(f"no question {name!r:.80} is served here; known: {names:.200}")
-        requested = options or served.options
-        text = instructions if instructions.strip() else served.instructions
-        differences = self._differences(
-            served, kind, text, served.options if name in self._free else requested
-        )
-        if differences:
-            details = "; ".join(differences.values())
-            raise InputError(f"the request contradicts the served question {name!r}: {details}")
-        if name in self._free and isinstance(served, Choice):
-            return replace(served, choices=requested)
+        same = {
+            "type": kind is type(served),
+            "instructions": not instructions.strip()
+            or self._same_instructions(instructions, served),
+            "options": not options or name in self._free or self._same_options(options, served),
+        }
+        if differ := [part for part, equal in same.items() if not equal]:
+            raise InputError(
+                f"the request contradicts the served question {name!r:.80} in its "
+                f"{' and '.join(differ)}: leave them out, or send what /v1/models lists"
+            )
+        if options and name in self._free and isinstance(served, Choice):
+            return replace(served, choices=options)
         return served
 
-    def near(self, question: Question) -> NearMiss | None:
-        """Return the nearest miss of a question; None if it is served, or similar to none."""
-        if not self.questions or question_digest(question) in self._digests:
+    def near(self, question: Question) -> str | None:
+        """Return the name of a served question with the same instructions, or the same options.
+
+        None if the question is served exactly, or is not similar to any.
+        """
+        if question_digest(question) in self._digests:
             return None
-        # A difference is looked for in normalised texts, and told in the texts as they are.
-        form, misses = self._form(question), list[NearMiss]()
         for name, served in self.questions.items():
-            if self._is_near(form, question, name):
-                options = served.options if name in self._free else question.options
-                text = question.instructions
-                differences = self._differences(served, type(question), text, options, exact=True)
-                if not differences:
-                    return None
-                misses.append(NearMiss(name, differences))
-        return min(misses, key=lambda miss: len(miss.differences), default=None)
+            if self._same_instructions(question.instructions, served):
+                exact = question.instructions == served.instructions
+                exact &= type(question) is type(served) and name in self._free
+                return None if exact else name
+            named = type(question) is type(served) and not isinstance(served, Predicate)
+            if named and self._same_options(question.options, served, described=False):
+                return name
+        return None
 
-    def _is_near(self, form: _Form, question: Question, name: str) -> bool:
-        # Near: equal instructions and a common option, or equal options and type.
-        served, its_form = self.questions[name], self._forms[name]
-        if form.instructions == its_form.instructions:
-            return name in self._free or bool(form.options & its_form.options)
-        same = type(question) is type(served) and not isinstance(served, Predicate)
-        return same and form.options == its_form.options
+    def _same_instructions(self, instructions: str, served: Question) -> bool:
+        mine = self.normalised(served.instructions)
+        return bool(mine) and self.normalised(instructions) == mine
 
-    def _differences(
-        self,
-        served: Question,
-        kind: type[Question],
-        instructions: str,
-        options: Sequence[Option],
-        *,
-        exact: bool = False,
-    ) -> dict[str, str]:
-        """Describe the differences from a served question; texts are normalised unless `exact`."""
-        form: Callable[[str], str] = str if exact else self.normalised
-        differences = {}
-        if kind is not type(served):
-            differences["type"] = f"it is a {type(served).__name__}, not a {kind.__name__}".lower()
-        if form(instructions) != form(served.instructions):
-            words = f"{_short(served.instructions)}, not {_short(instructions)}"
-            differences["instructions"] = f"its instructions are {words}"
-        mine = {form(option.text): option for option in served.options}
-        other = {form(option.text): option for option in options}
-        missing = [option.text for text, option in mine.items() if text not in other]
-        extra = [option.text for text, option in other.items() if text not in mine]
-        if missing or extra:
-            parts = [f"it has {_names(missing)}"] if missing else []
-            parts += [f"it does not have {_names(extra)}"] if extra else []
-            differences["options"] = ", and ".join(parts)
-        elif isinstance(served, Score) and [*mine] != [*other]:
-            differences["order"] = (
-                f"the order of its levels is {_names([o.text for o in served.options])}"
-            )
-        elif changed := [
-            mine[text].text
-            for text, option in other.items()
-            if (exact or option.description) and mine[text].description != option.description
-        ]:
-            differences["descriptions"] = f"its descriptions of {_names(changed)} are others"
-        return differences
+    def _same_options(
+        self, options: Sequence[Option], served: Question, *, described: bool = True
+    ) -> bool:
+        """Return True if options are a question's; their order counts only for levels.
 
-    def _form(self, question: Question) -> _Form:
-        options = frozenset(map(self.normalised, _texts(question)))
-        return _Form(self.normalised(question.instructions), options)
+        With `described`, the descriptions that are given have to be the question's too.
+        """
+        mine = {self.normalised(option.text): option.description for option in served.options}
+        other = {self.normalised(option.text): option.description for option in options}
+        if described and any(text and mine.get(name) != text for name, text in other.items()):
+            return False
+        if described and isinstance(served, Score):
+            return [*mine] == [*other]
+        return mine.keys() == other.keys()
 
     def normalised(self, text: str) -> str:
-        """Return a text in NFKC, casefolded, without repeated spaces and final punctuation.
+        """Return the normal form of a text, or a text that is longer than any served one itself.
 
-        A text far longer than any served one is not normalised: NFKC of a hostile text is slow.
+        A hostile text takes long to normalise.
         """
-        text = " ".join(text.split())
-        if len(text) > self._most:
-            return text
-        text = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-        end = len(text)
-        while end and (text[end - 1] == " " or unicodedata.category(text[end - 1])[0] == "P"):
-            end -= 1
-        return text[:end] or text
+        return normal(text) if len(text) <= self._most else text
 
 
 def probe_name(path: str | Path) -> str:
@@ -196,12 +137,3 @@ def _new_name(name: str, questions: Mapping[str, Question]) -> str:
 
 def _texts(question: Question) -> list[str]:
     return [option.text for option in question.options]
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 80 else f"{text[:77]}...")
-
-
-def _names(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return ", ".join(map(_short, names[:4])) + rest

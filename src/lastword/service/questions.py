@@ -205,16 +205,14 @@ def _near_misses(call: Call, ready: Questionnaire) -> dict[str, str]:
     """Return a warning for each question that is almost a served one, and log it."""
     if not ready.near:
         return {}
-    messages = [
-        f"almost the question {json.dumps(miss.served)}: {', '.join(miss.differences)} differ"
-        for miss in ready.near.values()
-    ]
+    messages = [f"almost the question {json.dumps(name)}" for name in ready.near.values()]
     warnings = [*dict.fromkeys(messages)][:_MOST_WARNINGS]  # in ASCII, without texts of clients
     call.service.log.event("near_miss", request=call.id, told=warnings)
     call.request.scope["state"]["warnings"] = "; ".join(warnings)  # for the header
     by_question = {
-        name: f'This is {miss}. Send it exactly, or name it: "question": {json.dumps(miss.served)}'
-        for name, miss in ready.near.items()
+        name: f"This is almost the served question {served!r}, but answered without it. Send it "
+        f'exactly, or name it: "question": {json.dumps(served)}'
+        for name, served in ready.near.items()
     }
     if call.service.settings.strict:
         name, warning = next(iter(by_question.items()))
