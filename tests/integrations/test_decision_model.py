@@ -8,6 +8,7 @@ import hub_server
 import pytest
 from families import build, save
 from numpy.testing import assert_allclose
+from scipy.special import softmax
 from tokenizers import ByteLevelBPETokenizer
 from transformers import PreTrainedTokenizerFast, pipeline
 
@@ -75,13 +76,19 @@ def answers(path, text, questions):
     ]
 
 
+def probabilities_of(prompt: DecisionPrompt, tracer: Tracer, text: str, question):
+    (decision,) = prompt.decide(tracer, [(text, question)])
+    temperature = prompt.config.temperature.get(request_of(question)["type"], 1.0)
+    return softmax(decision.base_scores / temperature)
+
+
 @pytest.mark.parametrize("text", TEXTS)
 def test_lastword_and_the_pipeline_read_a_folder_the_same(decision_folder, text):
     tracer = Tracer.from_pretrained(decision_folder)
     prompt = DecisionPrompt.of(tracer)
     expected = answers(decision_folder, text, QUESTIONS)
     for question, probabilities in zip(QUESTIONS.values(), expected, strict=True):
-        assert_allclose(prompt.probabilities(tracer, text, question), probabilities, atol=1e-5)
+        assert_allclose(probabilities_of(prompt, tracer, text, question), probabilities, atol=1e-5)
 
 
 def test_a_model_on_the_hub_has_a_prompt_only_if_its_files_are_there(
@@ -92,10 +99,11 @@ def test_a_model_on_the_hub_has_a_prompt_only_if_its_files_are_there(
     with hub_server.instead(decision_folder, tmp_path / "cache", monkeypatch) as hub:
         tracer.source = {"model": "org/model", "revision": hub_server.COMMIT}
         prompt = DecisionPrompt.of(tracer)
-        probabilities = prompt.probabilities(tracer, TEXTS[0], QUESTIONS["animal"])
+        probabilities = probabilities_of(prompt, tracer, TEXTS[0], QUESTIONS["animal"])
         assert_allclose(probabilities, expected, atol=1e-5)
-        for file in FILES:
-            (decision_folder / file).unlink()
+    for file in FILES:
+        (decision_folder / file).unlink()
+    with hub_server.instead(decision_folder, tmp_path / "other", monkeypatch) as hub:
         assert DecisionPrompt.of(tracer) is None
         hub.status = 403
         assert DecisionPrompt.of(tracer) is None  # no hub, no prompt
@@ -114,7 +122,7 @@ def test_lastword_and_the_pipeline_read_an_exported_folder_the_same(folder, tmp_
             assert_allclose(answer.probabilities, probabilities, atol=1e-5)
     again = Tracer.from_pretrained(out)
     question, expected = QUESTIONS["animal"], answers(out, "It barks.", QUESTIONS)[0]
-    read = DecisionPrompt.of(again).probabilities(again, "It barks.", question)
+    read = probabilities_of(DecisionPrompt.of(again), again, "It barks.", question)
     assert_allclose(read, expected, atol=1e-5)
     other = {"animal": Choice("Which animal?", ["dog", "cat"])}
     with pytest.raises(Exception, match=r"expected the options \['cat', 'dog'\]"):
@@ -155,14 +163,13 @@ def test_try_compares_the_prompt_of_the_folder(decision_folder):
     prompt, rows_by_id = DecisionPrompt.of(tracer), {row[3]: row for row in labels.rows}
     for id, right in list(zip(entry.ids, entry.right, strict=True))[:6]:
         text, question, truth, *_ = rows_by_id[id]
-        best = prompt.probabilities(tracer, text, question).argmax()
+        best = probabilities_of(prompt, tracer, text, question).argmax()
         assert right == (question.options[best].text == truth)
 
 
 @pytest.mark.parametrize(
     "template, reason",
     [
-        ("{% for i in range(10**9) %}{% endfor %}{{ state }}", "takes more than|range"),
         ("{{ state }}<|mark|>{{ question.instructions }}<|mark|>", "several marks"),
         ("{{ state.nothing.at_all }}", "refuses the question"),
     ],

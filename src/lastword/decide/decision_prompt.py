@@ -5,17 +5,16 @@ Prompts and tokens are made by transformers' code, so that its answers and ours 
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-from scipy.special import softmax
-
 from lastword.decide.batch import Scope
-from lastword.errors import CheckpointError, InputError, ItemError, NonFiniteError, one_line
-from lastword.model.weights.hub import HubFiles, download
+from lastword.decide.tracer import sound
+from lastword.errors import CheckpointError, InputError, ItemError, one_line
+from lastword.model.weights.hub import download
 from lastword.records.decision import Decision
 from lastword.text.branch import Branch
 from lastword.text.items import Item
@@ -31,34 +30,22 @@ _HEADS = ("head.safetensors", "readout.safetensors")  # weights that their pipel
 
 @dataclass(frozen=True, eq=False)
 class DecisionPrompt:
-    """The prompt of a decision model.
-
-    Attributes:
-        config: transformers' `DecisionConfig`.
-        tokenizer: A copy of the model's, because transformers adds special tokens to it.
-    """
+    """The prompt of a decision model: transformers' `DecisionConfig`, and a copy of a tokenizer."""
 
     name: ClassVar[str] = "transformers decision"
 
     config: Any
-    tokenizer: Any
+    tokenizer: Any  # transformers adds special tokens to it
 
     @classmethod
     def of(cls, tracer: "Tracer") -> "DecisionPrompt | None":
         """Return the decision prompt in a model's folder, or None if the folder has none.
 
         Raises:
-            InputError: `decision.json` cannot be read, its template does not terminate, or the
-                answers are those of a trained head or adapter.
+            InputError: `decision.json` cannot be read, or a trained head or adapter answers.
         """
-        source = tracer.source
-        name, revision = str(source.get("path", source["model"])), source.get("revision")
-        folder = Path(name).expanduser()
-        if not any((folder / file).is_file() for file in (*FILES, *_HEADS)):
-            cached = None if revision is None else _downloaded(name, revision)
-            if cached is None:
-                return None
-            folder = cached
+        if (folder := _folder(tracer.source)) is None:
+            return None
         try:
             from transformers.decision import DecisionConfig
 
@@ -66,19 +53,14 @@ class DecisionPrompt:
         except ImportError as error:
             raise InputError("a decision model needs transformers 5.23 or later") from error
         except (ValueError, TypeError, OSError) as error:
-            raise InputError(f"cannot read {FILES[0]} of {name}: {one_line(error)}") from error
+            raise InputError(f"cannot read {FILES[0]} in {folder}: {one_line(error)}") from error
         if config.adapter or any((folder / file).is_file() for file in _HEADS):
             part = f"adapter in {config.adapter!r}" if config.adapter else "trained head"
             raise InputError(f"lastword cannot read the {part} that answers in transformers")
-        return cls.with_config(config, tracer)
-
-    @classmethod
-    def with_config(cls, config: Any, tracer: "Tracer") -> "DecisionPrompt":
-        """Return the decision prompt of a configuration, with the model's tokenizer."""
         return cls(config, deepcopy(tracer.tokenizer))
 
-    def encode(self, text: str, question: Single) -> tuple[EncodedItem, float]:
-        """Return the prompt with one token per option, and the temperature of its probabilities.
+    def encode(self, text: str, question: Single) -> EncodedItem:
+        """Return the prompt with one token per option.
 
         Raises:
             InputError: The question does not fit the model's labels, or the template refuses it.
@@ -96,13 +78,12 @@ class DecisionPrompt:
         if others:
             raise InputError("its template has several marks, for a head that lastword cannot read")
         if isinstance(question, Predicate):
-            places = {option: token for option, token in zip(parsed.options, tokens, strict=True)}
+            places = dict(zip(parsed.options, tokens, strict=True))
             tokens = [places["true"], places["false"]]
         ids = tuple(inputs["input_ids"][0, :mark].tolist())
         branches = tuple(Branch((*ids, token), len(ids)) for token in tokens)
         names = tuple(option.text for option in question.options)
-        temperature = float(self.config.temperature.get(parsed.type, 1.0))
-        return EncodedItem(Item(text, names), Encoded(branches)), temperature
+        return EncodedItem(Item(text, names), Encoded(branches))
 
     def decide(self, tracer: "Tracer", pairs: Sequence[tuple[str, Single]]) -> list[Decision]:
         """Return the model's answer to each question about a text.
@@ -111,27 +92,11 @@ class DecisionPrompt:
             InputError: As in `encode`.
             ItemError: A prompt does not fit the model's context, or a logit is not finite.
         """
-        encoded = [self.encode(*pair)[0] for pair in pairs]
+        encoded = [self.encode(*pair) for pair in pairs]
         context = tracer.profile.context
         if context is not None and any(item.prompt.prompt_tokens > context for item in encoded):
             raise ItemError(f"a prompt is longer than the model's context of {context} tokens")
-        decisions = list[Decision]()
-        for decision in tracer.decide_group(encoded, Scope("base", "none")):
-            if isinstance(decision, NonFiniteError):
-                raise decision
-            decisions.append(decision)
-        return decisions
-
-    def probabilities(self, tracer: "Tracer", text: str, question: Single) -> np.ndarray:
-        """Return the probability of each option [options].
-
-        Raises:
-            InputError: As in `encode`.
-            ItemError: As in `decide`.
-        """
-        (decision,) = self.decide(tracer, [(text, question)])
-        temperature = self.encode(text, question)[1]
-        return np.asarray(softmax(decision.base_scores / temperature))
+        return [*map(sound, tracer.decide_group(encoded, Scope("base", "none")))]
 
 
 def request_of(question: Single) -> Mapping[str, Any]:
@@ -140,20 +105,25 @@ def request_of(question: Single) -> Mapping[str, Any]:
     if isinstance(question, Predicate):
         return request | {"type": "noul", "criteria": {"true": question.yes, "false": question.no}}
     if isinstance(question, Choice):
-        return request | {
-            "type": "choice",
-            "criteria": {option.text: option.description for option in question.options},
-        }
+        criteria = {option.text: option.description for option in question.options}
+        return request | {"type": "choice", "criteria": criteria}
     levels = [": ".join(filter(None, (o.text, o.description))) for o in question.options]
     return request | {"type": "score", "criteria": levels}
 
 
-def _downloaded(name: str, revision: str) -> Path | None:
-    """Return the folder with the files from the hub; None if it has none or cannot be reached."""
-    files = HubFiles(name, revision)
-    try:
-        names = [file for file in (*FILES, *_HEADS) if files.read(file, 0, 1) is not None]
-        paths = [download(name, file, revision)[0] for file in names]
-    except CheckpointError:
+def _folder(source: Mapping[str, Any]) -> Path | None:
+    """Return the folder with a model's decision files, local or downloaded; None without them."""
+    name, revision = str(source.get("path", source["model"])), source.get("revision")
+    folder = Path(name).expanduser()
+    if any((folder / file).is_file() for file in (*FILES, *_HEADS)):
+        return folder
+    if revision is None:
         return None
-    return paths[0].parent if paths else None
+    try:
+        folder = download(name, FILES[0], revision)[0].parent
+    except CheckpointError:  # the hub lacks it, or cannot be reached
+        return None
+    for file in (*FILES[1:], *_HEADS):
+        with suppress(CheckpointError):
+            download(name, file, revision)
+    return folder

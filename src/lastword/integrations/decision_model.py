@@ -7,6 +7,7 @@ are those of lastword, so that both give the same probabilities.
 import json
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 
 from lastword.decide.decision_prompt import DecisionPrompt, request_of
@@ -52,12 +53,12 @@ def export_decision_model(
     kinds = _by_kind(ready.questions)
     labels = {kind: _labels(tracer, one, ready) for kind, one in kinds.items()}
     config = DecisionConfig(labels=labels, chat_template=_template(tracer, ready, kinds))
-    prompt = DecisionPrompt.with_config(config, tracer)
+    prompt = DecisionPrompt(config, deepcopy(tracer.tokenizer))
     for question in kinds.values():
         (item,) = tracer.encode([item_of(_SAMPLE, question, ready.template)])
         if isinstance(item, ItemError):
             raise item
-        if prompt.encode(_SAMPLE, question)[0].prompt.sequences != item.prompt.sequences:
+        if prompt.encode(_SAMPLE, question).prompt.sequences != item.prompt.sequences:
             raise InputError(
                 f"the template {ready.template.name} gives another prompt in transformers"
             )
@@ -114,22 +115,16 @@ _FRAME = """\
 {%%- if question.type not in kinds or given != orders.get(question.type, given) -%%}
 {{- raise_exception("expected the options " ~ orders.get(question.type)) -}}
 {%%- endif -%%}
-{%%- set ns = namespace(options=[]) -%%}
+{%%- set kind, ns = kinds[question.type], namespace(options=[]) -%%}
 {%%- for option in question.options -%%}
-{%%- set described = question.descriptions[loop.index0] -%%}
-{%%- if question.type == "choice" -%%}
-{%%- set ns.options = ns.options + [{"text": option, "description": described}] -%%}
-{%%- elif question.type == "score" -%%}
-{%%- set ns.options = ns.options + [{"text": described, "description": none}] -%%}
-{%%- else -%%}
+{%%- set about = question.descriptions[loop.index0] -%%}
 {%%- set word = "yes" if option == "true" else "no" -%%}
-{%%- set ns.options = ns.options + [{"text": word, "description": described}] -%%}
-{%%- endif -%%}
+{%%- set text = {"choice": option, "score": about}.get(kind, word) -%%}
+{%%- set description = none if kind == "score" else about -%%}
+{%%- set ns.options = ns.options + [{"text": text, "description": description}] -%%}
 {%%- endfor -%%}
 {%%- set input = state if state is string else state|tojson(indent=1) -%%}
-{%%- set instructions = question.instructions or "" -%%}
-{%%- set kind = kinds[question.type] -%%}
-{%%- set options = ns.options -%%}
+{%%- set instructions, options = question.instructions or "", ns.options -%%}
 {%%- set prompt %%}%s{%% endset -%%}
 {{- %s prompt.rstrip() -}}
 """
