@@ -19,6 +19,7 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
 from lastword import Item, Tracer
+from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider
 from lastword.errors import InputError, ItemError
 from lastword.integrations.lm_eval import CorrectedLM
@@ -169,7 +170,8 @@ def test_any_method_can_be_named(method):
     items = random_items(64, 4)
     answers = CorrectedLM(tracer(), method).loglikelihood(requests_of(items))
     methods = resolve([method], tracer().facts)
-    expected = tracer().compare(tracer().encode(items), methods)
+    scope = Scope("base", methods=methods)
+    expected = [d.methods for d in tracer().decide_group(tracer().encode(items), scope)]
     for scores, by_name in zip(split(answers, items), expected, strict=True):
         assert scores == pytest.approx(by_name[method], abs=1e-4)
 

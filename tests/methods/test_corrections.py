@@ -76,7 +76,8 @@ def test_pmi_agrees_with_its_formula_as_a_method_and_as_a_correction(name, weigh
     encoded: Any = engine.encode(items())
     methods = resolve([name], engine.tracer.facts)
     decisions = engine.decide_group(encoded, Scope("all", "all"))
-    compared = engine.tracer.compare(encoded, methods)
+    alone = engine.tracer.decide_group(encoded, Scope("base", methods=methods))
+    compared = [decision.methods for decision in alone]
     carried = engine.decide_group(encoded, Scope(methods=methods))
     changed = 0
     for e, whole, alone, beside, by in zip(
@@ -121,7 +122,9 @@ def test_an_override_passes_the_gate_only_if_the_question_moved_it(invariant):
     plain, gated = decider(invariant), decider(invariant, "trace-gated")
     encoded: Any = plain.encode(items())
     decisions = plain.decide_group(encoded, Scope("all", "all"))
-    scores = plain.tracer.compare(encoded, resolve(["trace-gated"], plain.tracer.facts))
+    methods = resolve(["trace-gated"], plain.tracer.facts)
+    alone = plain.tracer.decide_group(encoded, Scope("base", methods=methods))
+    scores = [decision.methods for decision in alone]
     outcomes = set()
     for trace, decided, method in zip(decisions, gated.correct_many(items()), scores, strict=True):
         assert trace.blind_trajectory is not None
@@ -303,7 +306,8 @@ def test_contextual_divides_by_the_content_free_distribution():
     with_free = [Item(i.prompt, i.candidates, content_free=FREE) for i in items()[:12]]
     encoded: Any = engine.encode(with_free)
     methods = resolve(["contextual", "contextual-released"], engine.tracer.facts)
-    compared = engine.tracer.compare(encoded, methods)
+    alone = engine.tracer.decide_group(encoded, Scope("base", methods=methods))
+    compared = [decision.methods for decision in alone]
     carried = engine.decide_group(encoded, Scope(methods=methods))
     changed = 0
     for item, alone, beside, by in zip(

@@ -46,11 +46,16 @@ def facts(depth: int) -> Facts:
     return Facts(depth, 331, 2.0)
 
 
+def scored(engine: Tracer, encoded: Any, methods: dict[str, Method]) -> list[Any]:
+    """Return every method's scores of a group."""
+    return [d.methods for d in engine.decide_group(encoded, Scope("base", methods=methods))]
+
+
 @cache
 def compared(family: str) -> tuple[list[Any], list[dict[str, Any]]]:
     items = families.random_items(3, 4, candidates=(2, 3))
     encoded = tracer(family).encode(items)
-    return encoded, tracer(family).compare(encoded, resolve(COMPARED, tracer(family).facts))
+    return encoded, scored(tracer(family), encoded, resolve(COMPARED, tracer(family).facts))
 
 
 @pytest.mark.parametrize(("family", "after"), [("llama", same), ("gpt2", same), ("gemma2", capped)])
@@ -265,7 +270,7 @@ def test_names_take_an_aggregation_and_a_fraction():
     names = ["dola", "dola@mean", "dola-static@0.75@mean", "early-exit@1", "base-mean"]
     encoded, _ = compared("llama")
     for item, scores in zip(
-        encoded, engine.compare(encoded, resolve(names, engine.facts)), strict=True
+        encoded, scored(engine, encoded, resolve(names, engine.facts)), strict=True
     ):
         tokens = np.array(item.prompt.candidate_tokens)
         np.testing.assert_allclose(scores["dola"], scores["dola@mean"] * tokens)
@@ -323,7 +328,7 @@ def tile_of(last: torch.Tensor, *, raw: dict[int, torch.Tensor]) -> Tile:
 def scores_of(
     engine: Tracer, items: list[Item], methods: dict[str, Method], name: str
 ) -> list[Any]:
-    return [scores[name] for scores in engine.compare(engine.encode(items), methods)]
+    return [scores[name] for scores in scored(engine, engine.encode(items), methods)]
 
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")

@@ -30,7 +30,6 @@ from lastword.model.readout import Readout
 from lastword.model.weights.identity import tensors_digest
 from lastword.model.weights.invariant import Factors, model_invariant
 from lastword.records.decision import Decision
-from lastword.rule.geometry import Scores
 from lastword.rule.operators import OPERATORS, Step
 from lastword.rule.router import Ruling, settle
 from lastword.rule.scorer import Scorer, ScorerReadings
@@ -362,22 +361,6 @@ class Tracer:
             for i, (e, verdict) in enumerate(zip(encoded, verdicts, strict=True))
         ]
 
-    def compare(
-        self, encoded: Sequence[EncodedItem], methods: Mapping[str, Method]
-    ) -> list[dict[str, Scores | None]]:
-        """Return every method's scores of one group, in order, from one forward pass.
-
-        Returns:
-            Scores in nats [candidates] by method; None if a method does not apply to the item.
-
-        Raises:
-            NonFiniteError: Logits are not finite.
-        """
-        batch = self._batch(encoded, ReadPlan.of_methods(methods, self.scorer))
-        for place in range(len(encoded)):
-            if (fault := batch.fault(place)) is not None:
-                raise fault
-        return [batch.scores(i) for i in range(len(encoded))]
 
     def __sklearn_clone__(self) -> "Tracer":
         """Return itself: clones of a scikit-learn estimator share the model."""

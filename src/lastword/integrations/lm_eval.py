@@ -215,14 +215,13 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         scorers = {**methods, "greedy": greedy_scorer}
         for group in self.decider.tracer.plan([c.encoded for c in work]):
             encoded = [work[i].encoded for i in group]
-            if methods:
-                answers = self.decider.tracer.compare(encoded, scorers)
-            else:
-                decisions = self.decider.decide_group(encoded, self.decider.scope(methods=scorers))
-                answers = [{"trace": d.scores, **d.methods} for d in map(sound, decisions)]
-            for i, scores in zip(group, answers, strict=True):
+            # Without a named method, the decider's correction gives the scores.
+            scope = self.decider.scope("base" if methods else "decide", methods=scorers)
+            decisions = map(sound, self.decider.decide_group(encoded, scope))
+            for i, decision in zip(group, decisions, strict=True):
+                scores = {**decision.methods}
                 greedy = scores.pop("greedy")
-                (values,) = scores.values()
+                (values,) = scores.values() if methods else (decision.scores,)
                 assert values is not None and greedy is not None
                 yield work[i], values, greedy
 
