@@ -213,12 +213,11 @@ def test_answers_as_json_and_as_a_frame(plain):
     answers = plain.decide(TEXT, QUESTIONS)
     values = answers.to_dict()
     assert [entry["value"] for entry in values["right"]["probabilities"]] == [True, "true", False]
-    assert set(answers.choices) == {"goods", "right"} and set(answers.scores) == {"far"}
-    there, flags = answers.predicates["there"], {"calibrated": False, "deferred": False}
+    there, flags = answers["there"], {"calibrated": False, "deferred": False}
     numbers = {n: getattr(there, n) for n in ("probability", "confidence", "corrected")}
     assert values["there"] == {"type": "predicate", "method": "model"} | numbers | flags
     frame = to_frame([answers, answers])
-    assert len(frame) == 2 and frame["goods"][0] == answers.choices["goods"].choice
+    assert len(frame) == 2 and frame["goods"][0] == answers["goods"].choice
     assert frame["far.confidence"][1] == answers["far"].confidence
     assert not any(frame["far.deferred"])
 
@@ -241,7 +240,7 @@ def test_multi_asks_one_predicate_per_option(plain):
     options = [Option("lakes", "water"), "goods", True]
     questions = {"about": Multi("What is it about?", options), "goods": QUESTIONS["goods"]}
     answers = plain.decide(TEXT, questions)
-    about = answers.multis["about"]
+    about = answers["about"]
     alone = {
         value: plain.decide(TEXT, {"x": Predicate(f"What is it about?\nDoes this apply: {text}?")})
         for value, text in (("lakes", "lakes (water)"), ("goods", "goods"), (True, "true"))
@@ -269,7 +268,7 @@ def test_a_deferred_answer_is_none_of_these_if_the_question_may_abstain(monkeypa
         monkeypatch.setattr(tracer, "certificate", certificate_with(threshold=0.5, obey=obey))
         answers = tracer.decide(TEXT, questions)
         for name, may in zip(questions, choices, strict=True):
-            answer = answers.choices[name]
+            answer = answers[name]
             assert answer.choice in (may or [None])
             assert answer.probability == pytest.approx(answer.probabilities.max())
             assert words_of(answer) == (answer.choice or "none of these")

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from topics import LABELS, TEXTS
 
-from lastword import Choice, Decider, ProbeClassifier, Tracer
+from lastword import Choice, Decider, Probe, ProbeClassifier, Tracer
 from lastword.errors import InputError
 from lastword.integrations import scikit_learn
 from lastword.probes.stacked import StackedProbe
@@ -99,7 +99,7 @@ def test_a_decider_with_its_file_gives_the_same_answers(tracer, tmp_path):
 def test_a_classifier_can_be_restored_from_its_file(tracer, tmp_path, labels):
     classifier = ProbeClassifier(tracer, "What is it about?").fit(TEXTS, labels)
     classifier.probe_.write(tmp_path / "a.probe.safetensors")
-    again = ProbeClassifier.from_probe(tmp_path / "a.probe.safetensors", tracer)
+    again = ProbeClassifier.from_probe(Probe.read(tmp_path / "a.probe.safetensors"), tracer)
     assert again.classes_.tolist() == classifier.classes_.tolist()
     assert_allclose(again.predict_proba(NEW), classifier.predict_proba(NEW))
     assert again.predict(NEW).tolist() == classifier.predict(NEW).tolist()
@@ -108,7 +108,7 @@ def test_a_classifier_can_be_restored_from_its_file(tracer, tmp_path, labels):
 def test_a_probe_of_another_model_template_or_kind_is_refused(tracer):
     probe = ProbeClassifier(tracer, "What is it about?").fit(TEXTS, LABELS).probe_
     with pytest.raises(InputError, match="template"):
-        ProbeClassifier.from_probe(probe, tracer, template="decide/listed")
+        ProbeClassifier.from_probe(replace(probe, template="decide/listed@1"), tracer)
     with pytest.raises(InputError, match="model"):
         ProbeClassifier.from_probe(probe, Tracer.demo("control"))
     stacked = StackedProbe(probe.fit, TrajectoryProbe(np.ones(3), np.ones(3), 1.0))

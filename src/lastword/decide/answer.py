@@ -7,7 +7,7 @@ calibration (method, section 18). Options with the same text share its probabili
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -40,8 +40,7 @@ class Probed:
         by: `probe` or `model`, the source of the answer; None if the probe always answers.
         model: Text of the model's answer, if a threshold needed it.
         candidates: Texts of the options in `trajectory`.
-        trajectory: Scores at each depth up to the probe's, if the plan reads them, else None:
-            by a probe fitted at that depth, or S for a trajectory probe [candidates, depths].
+        trajectory: S, if a trajectory probe answers and the plan asks for it [candidates, depths].
     """
 
     method: str
@@ -243,40 +242,16 @@ def _by_value(answer: ChoiceAnswer | MultiAnswer) -> list[dict[str, Any]]:
 
 
 QuestionAnswer = SingleAnswer | MultiAnswer
-Kind = TypeVar("Kind", ChoiceAnswer, PredicateAnswer, MultiAnswer, ScoreAnswer)
 
 
 class Answers(dict[str, QuestionAnswer]):
     """The answers about one text by the questions' names, in the questions' order."""
 
     @property
-    def choices(self) -> dict[str, ChoiceAnswer]:
-        """The choices among them."""
-        return self._of_kind(ChoiceAnswer)
-
-    @property
-    def predicates(self) -> dict[str, PredicateAnswer]:
-        """The predicates among them."""
-        return self._of_kind(PredicateAnswer)
-
-    @property
-    def multis(self) -> dict[str, MultiAnswer]:
-        """The answers to questions with several possible options."""
-        return self._of_kind(MultiAnswer)
-
-    @property
     def singles(self) -> list["SingleAnswer"]:
         """All single answers; a `MultiAnswer` contributes its predicates."""
         each = (a.predicates if isinstance(a, MultiAnswer) else (a,) for a in self.values())
         return [answer for answers in each for answer in answers]
-
-    @property
-    def scores(self) -> dict[str, ScoreAnswer]:
-        """The scores among them."""
-        return self._of_kind(ScoreAnswer)
-
-    def _of_kind(self, kind: type[Kind]) -> dict[str, Kind]:
-        return {name: answer for name, answer in self.items() if isinstance(answer, kind)}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -543,9 +543,9 @@ class Decider:
         # Three stages: the states for all probes; the model's scores, except for parts whose probe
         # is certain enough without them; then the answers, probe by probe.
         parts = [part for plan in plans for part in plan.parts]
-        states = self._states(parts, any(plan.trajectory for plan in plans))
+        states = self._states(parts)
         every_depth = [plan.trajectory for plan in plans for _ in plan.parts]
-        sure = [i for i in states if not every_depth[i] and is_sure(parts[i], states[i])]
+        sure = [i for i in states if is_sure(parts[i], states[i])]
         decisions = self._decisions(parts, sure)
         answers = {
             place: self._answer_of(part, decisions[place])
@@ -562,7 +562,7 @@ class Decider:
             probed = (
                 from_depths(probe, places, parts, decisions, every_depth)
                 if probe.state is None
-                else from_states(probe, places, parts, decisions, states, every_depth, self.unlike)
+                else from_states(probe, places, parts, decisions, states, self.unlike)
             )
             answers |= probed
         results: list[Answers | NonFiniteError] = []
@@ -594,21 +594,21 @@ class Decider:
             waiting = [i for i in waiting if i not in decisions]
         return decisions
 
-    def _states(self, parts: Sequence[Part], every: bool) -> dict[int, PooledStates]:
+    def _states(self, parts: Sequence[Part]) -> dict[int, PooledStates]:
         """Return the states that probes need, by index: the model's, then the encoder's."""
         passages = {
             i: (part.passage, state_of(part).depth)
             for i, part in enumerate(parts)
             if part.passage is not None
         }
-        states = _read_shared(self.tracer, passages, every)
+        states = _read_shared(self.tracer, passages)
         for name, encoder in self.readers.items():
             sentences = {
                 i: (part.sentence, state_of(part).reader_depth or 0)
                 for i, part in enumerate(parts)
                 if part.sentence is not None and _reader_of(part) == name
             }
-            for i, read in _read_shared(encoder, sentences, every).items():
+            for i, read in _read_shared(encoder, sentences).items():
                 states[i] = replace(states[i], encoded=read) if i in states else read
         return states
 
@@ -659,9 +659,9 @@ def _readers_of(
 
 
 def _read_shared(
-    source: Tracer | Encoder, wanted: Mapping[int, tuple[Passage, int]], every: bool
+    source: Tracer | Encoder, wanted: Mapping[int, tuple[Passage, int]]
 ) -> dict[int, PooledStates]:
-    """Return the states of passages by index; with `every`, at all depths up to the probe's."""
+    """Return the states of passages by index."""
     # Probes that pool the same tokens share one forward pass, up to the deepest of their depths:
     # running further blocks does not change the states at lower depths.
     shared: dict[Passage, list[int]] = {}
@@ -669,8 +669,7 @@ def _read_shared(
         shared.setdefault(passage, []).append(place)
     readings: dict[tuple[int, ...], dict[Passage, list[int]]] = {}
     for passage, places in shared.items():
-        depths = {wanted[i][1] for i in places}
-        chosen = tuple(range(max(depths) + 1) if every else sorted(depths))
+        chosen = tuple(sorted({wanted[i][1] for i in places}))
         readings.setdefault(chosen, {})[passage] = places
     states: dict[int, PooledStates] = {}
     for chosen, passages in readings.items():

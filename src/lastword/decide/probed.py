@@ -71,13 +71,11 @@ def from_states(
     parts: Sequence[Part],
     decisions: Mapping[int, Decision | NonFiniteError],
     states: Mapping[int, PooledStates],
-    every_depth: Sequence[bool],
     unlike: float,
 ) -> dict[int, SingleAnswer | NonFiniteError]:
     """Return the answers of a state probe or a stacked probe, by index.
 
-    `places` are those of its parts. `decisions` lacks the parts that need no model. `every_depth`
-    is True for parts whose answer includes the scores at every depth.
+    `places` are those of its parts. `decisions` lacks the parts that need no model.
     """
     faults = {i: states[i].fault or decisions.get(i) for i in places}
     answers: dict[int, SingleAnswer | NonFiniteError] = {
@@ -103,10 +101,6 @@ def from_states(
         if probe.threshold is not None:
             of_model = None if i not in decisions else sound(decisions[i])
             p, probed = _by_threshold(probe.threshold, scores, of_model, p, probed)
-        if every_depth[i]:
-            by_depth = state.by_depth(states[i].rows[: state.depth + 1])
-            if by_depth is not None:
-                probed = replace(probed, candidates=state.classes, trajectory=by_depth.T)
         answers[i] = _probe_answer(parts[i], p, probed)
     return answers
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -140,44 +139,28 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def from_probe(
-        cls,
-        probe: Probe | str | Path,
-        model: Tracer | Encoder | LoadOptions | str,
-        *,
-        template: str | None = None,
+        cls, probe: Probe, model: Tracer | Encoder | LoadOptions | str
     ) -> "ProbeClassifier":
-        """Return a fitted classifier from a probe.
-
-        It returns the probe's answer for every text, even if `lastword decide` would keep the
-        model's.
-
-        Args:
-            probe: A probe, or its file.
-            model: The model or encoder of the probe.
-            template: The prompt template of the probe.
+        """Return the fitted classifier of a probe that reads one state.
 
         Raises:
-            InputError: The file cannot be read, the probe is for another model or template, or it
-                reads more than one state.
+            InputError: The probe is for another model or template, or reads more than one state.
         """
-        probe = probe if isinstance(probe, Probe) else Probe.read(probe)
-        fit = probe.fit
+        source, fit = _source(model), probe.fit
         if not isinstance(fit, StateProbe) or fit.beside is not None:
             raise InputError(f"{probe.name} reads more than one state: use it with Decider(probes)")
-        classifier = cls(model, probe.question.instructions or None, template=template)
-        source = _source(model)
         if isinstance(source, Encoder) != (probe.reader is not None):
             needed = "a language model" if probe.reader is None else probe.reader.model
             raise InputError(f"{probe.name} reads the states of {needed}")
+        classifier = cls(model, probe.question.instructions or None)
         if isinstance(source, Encoder):
             probe.check_reader(subject_of(source))
         else:
-            probe.check(subject_of(source))
             assert isinstance(probe.question, Choice)
+            probe.check(subject_of(source))
             probe.check_template(classifier._prepare(probe.question).template_name)
-        classifier.probe_ = probe
         values = [o.value for o in probe.question.options if o.text in fit.classes]
-        classifier.classes_ = np.unique(values)
+        classifier.probe_, classifier.classes_ = probe, np.array(values)
         return classifier
 
     def _certified(

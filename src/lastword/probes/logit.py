@@ -60,9 +60,7 @@ def conditional_logit(
         slope = rows @ (of_rows * (shares - p)) - penalty * weights
         weighted = rows * p
         means = np.add.reduceat(weighted, starts, axis=1)
-        # The product of an array with its own transpose is symmetric to the bit; a weighted one
-        # is not, so the unweighted case keeps this form.
-        expected = means @ means.T if item_weights is None else (each * means) @ means.T
+        expected = (each * means) @ means.T
         curvature = (of_rows * weighted) @ rows.T - expected
         step = np.linalg.solve(curvature + penalty * np.eye(len(weights)), slope)
         # A full step can overshoot and diverge if the probabilities of many options are near 0

@@ -34,7 +34,6 @@ _STATE = ("mean", "scale", "weights", "intercept")
 _LIKENESS = ("directions", "gains", "distances")
 _MOST, _LEAST = 1e12, 1e-13  # limits of the numbers in a file; those of real fits are within
 _FAR = 1e60  # limit of squared distances, which are large if a variance is nearly 0
-_EARLIER = "earlier"
 _OVER = ("scale", "weights")  # arrays of a trajectory probe and of a stacked probe's weights
 
 # Exceptions that a malicious or damaged file may cause.
@@ -167,8 +166,6 @@ class Probe:
             facts |= {"classes": list(state.classes), "depth": state.depth}
             facts |= {"pooling": state.pooling, "temperature": state.temperature}
             facts |= {"floor": likeness.floor}
-            if state.earlier is not None:
-                arrays[_EARLIER] = state.earlier
         if self.reader is not None and state is not None:
             facts |= {"reader": _without_theta(self.reader), "beside": state.beside}
         if not isinstance(self.fit, StateProbe):
@@ -201,55 +198,25 @@ class Probe:
             why = getattr(error, "strerror", None) or error
             raise InputError(f"cannot read a probe from {path}: {why}") from error
 
-    def save_pretrained(self, folder: str | Path, verdict: Mapping[str, Any] | None = None) -> None:
-        """Write a folder with the probe and its model card.
-
-        Args:
-            folder: The folder; it is created if it is missing.
-            verdict: Content of `verdict.json`, for the card: `Verdict.to_dict()`.
-
-        Raises:
-            OSError: The folder cannot be written.
-        """
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write a folder with the probe and a model card; OSError if that fails."""
         from lastword.probes.hub import save_folder  # it imports huggingface_hub
 
-        save_folder(Path(folder), self.to_bytes(), self._card(verdict))
+        save_folder(Path(folder), self.to_bytes(), self._facts)
 
-    def push_to_hub(
-        self,
-        repo_id: str,
-        verdict: Mapping[str, Any] | None = None,
-        *,
-        private: bool | None = None,
-        revision: str | None = None,
-        commit_message: str = "Upload a probe",
-    ) -> str:
-        """Upload the probe and its model card to the hub, and return the commit's address.
-
-        Args:
-            repo_id: `owner/name`; it is created if it is missing.
-            verdict: As in `save_pretrained`.
-            private: True to create a private repository.
-            revision: The branch; by default the main one.
-            commit_message: The commit's message.
+    def push_to_hub(self, repo_id: str, *, private: bool | None = None) -> str:
+        """Upload the probe and a model card to `OWNER/NAME`, and return the commit's address.
 
         Raises:
             InputError: The hub refuses the upload, or cannot be reached.
         """
         from lastword.probes.hub import publish
 
-        raw, card = self.to_bytes(), self._card(verdict)
-        return publish(
-            repo_id, raw, card, private=private, revision=revision, message=commit_message
-        )
+        return publish(repo_id, self.to_bytes(), self._facts, private)
 
     @classmethod
     def from_pretrained(cls, name: str | Path, *, revision: str | None = None) -> "Probe":
-        """Read a probe from a folder, or from the hub.
-
-        Args:
-            name: A folder of `save_pretrained`, or `owner/name`.
-            revision: Branch, tag or commit on the hub.
+        """Read a probe from a folder of `save_pretrained`, or `OWNER/NAME` from the hub.
 
         Raises:
             CheckpointError: The hub has no probe with this name, or cannot be reached.
@@ -259,19 +226,17 @@ class Probe:
 
         return cls.read(find_file(str(name), revision))
 
-    def _card(self, verdict: Mapping[str, Any] | None) -> str:
-        from lastword.probes.hub import model_card
-
-        facts = {
-            "name": self.name,
+    @property
+    def _facts(self) -> dict[str, str]:
+        options = self.question.options if self.state is None else self.state.classes
+        texts = [one if isinstance(one, str) else one.text for one in options]
+        return {
+            "probe": self.name,
             "question": " ".join(self.question.instructions.split()) or "none",
+            "options": ", ".join(texts),
             "model": (self.reader or self.subject).model,
-            "template": self.template,
-            "labels": self.labels,
+            "labels": str(self.labels),
         }
-        state = self.state
-        options = [o.text for o in self.question.options] if state is None else state.classes
-        return model_card(facts, options, verdict)
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> "Probe":
@@ -386,9 +351,6 @@ def _state(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> StateP
     if not texts or (np.diff(arrays["distances"]) < 0).any():
         raise InputError("its distances are not in order")
     likeness = Likeness(**{n: arrays[n] for n in _LIKENESS}, floor=float(facts["floor"]))
-    earlier = arrays.get(_EARLIER)
-    if earlier is not None:
-        _require_shapes(arrays, earlier=(depth, width + 1, len(classes)))
     return StateProbe(
         classes,
         depth,
@@ -396,7 +358,6 @@ def _state(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> StateP
         **{name: arrays[name] for name in _STATE},
         temperature=_temperature(facts["temperature"]),
         likeness=likeness,
-        earlier=earlier,
         reader=reader,
         beside=beside,
     )

@@ -6,17 +6,14 @@ those with the best leave-one-out accuracy on the fit's labels.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import softmax
-from threadpoolctl import threadpool_limits
 
 from lastword.errors import InputError
 from lastword.probes.linear import (
-    LeaveOneOut,
     LinearMap,
     Rows,
     Table,
@@ -33,7 +30,6 @@ Pooling = Literal["mean", "last", "own"]
 POOLINGS: tuple[Pooling, ...] = ("mean", "last")  # of a decoder
 OWN: Pooling = "own"  # of an encoder
 Way = Literal["sum", "side"]  # of two probes together
-MOST_EARLIER = 2**26  # maximum bytes of the weights of earlier depths in a probe
 
 Block = Float[np.ndarray, "texts _width"]  # of one source
 _STANDARDS = ("mean", "scale")
@@ -54,9 +50,6 @@ class StateProbe:
         weights: Weights of the standardised features [width, classes].
         temperature: T, which minimises the fit's leave-one-out log loss.
         likeness: Distances among the fit's texts, to find texts unlike them.
-        earlier: Probes of all lower depths with the same pooling: weights of unscaled states, with
-            the intercept in the last row [depth, width + 1, classes]; None if the fit did not
-            include these depths, or they are too large to store.
         reader: Name of the encoder whose state it reads; empty if it reads only the model's.
         beside: Depth of the encoder's state, if it is appended to the model's state.
     """
@@ -70,7 +63,6 @@ class StateProbe:
     intercept: Float[np.ndarray, " classes"]
     temperature: float
     likeness: Likeness
-    earlier: Float[np.ndarray, "_earlier width_1 classes"] | None = None
     reader: str = ""
     beside: int | None = None
 
@@ -93,13 +85,6 @@ class StateProbe:
     def probabilities(self, states: Rows) -> Table:
         """Return softmax(scores / T)."""
         return np.asarray(softmax(self.scores(states) / self.temperature, axis=1))
-
-    def by_depth(self, states: Float[np.ndarray, "depths width"]) -> Table | None:
-        """Return the scores of a text at each depth up to this one [depths, classes], or None."""
-        if self.earlier is None:
-            return None
-        before = np.einsum("dw,dwc->dc", states[:-1], self.earlier[:, :-1]) + self.earlier[:, -1]
-        return np.concatenate([before, self.scores(states[-1:])])
 
     def likeness_p(self, states: Rows) -> Float[np.ndarray, " texts"]:
         """Return conformal p-values of the hypothesis that a text is like the labelled ones."""
@@ -131,8 +116,6 @@ def fit_state(
 ) -> StateFit:
     """Fit a state probe: one ridge per class on targets of +1 and -1 (method, section 19).
 
-    The probe does not depend on the order of the texts, to the bit.
-
     Args:
         states: States of every text, by depth and pooling [texts, depths, poolings, width].
         labels: The right class of each text. The only text of a class is fitted, but leave-one-out
@@ -147,27 +130,20 @@ def fit_state(
     classes = classes_of(labels)
     if not np.isfinite(states).all():
         raise InputError("states to fit on are finite numbers; these have NaN or infinity")
-    order = _order(states, labels)
-    x, truths = states[order], np.array([classes.index(labels[i]) for i in order])
-    each = of_rows(weights, [labels[i] for i in order])
-    every = depths is None
-    depths = range(x.shape[1]) if depths is None else depths
-    with threadpool_limits(1):  # the bits of a product depend on the number of threads
-        fits = {
-            (d, p): leave_one_out(x[:, d, p], truths, len(classes), weights=each)
-            for d in range(x.shape[1])
-            for p in range(x.shape[2])
-        }
-        d, p = max(fits, key=lambda place: fits[place].right)  # the lowest depth on ties
-        best = fits[d, p]
-        fitted = fit_linear(best, x[:, d, p], truths, len(classes), weights=each)
-        probe = _probe(best.scores, fitted, truths, classes, depths[d], poolings[p])
-        if every and d * x.shape[-1] * len(classes) * 4 <= MOST_EARLIER:
-            before = [fits[depth, p] for depth in range(d)]
-            earlier = _earlier(before, x[:, :, p], truths, len(classes), each)
-            probe = replace(probe, earlier=earlier)
-    right = np.reshape([fit.right for fit in fits.values()], x.shape[1:3])
-    return StateFit(probe, _in_order(best.scores, order), right)
+    truths = np.array([classes.index(label) for label in labels])
+    each = of_rows(weights, labels)
+    depths = range(states.shape[1]) if depths is None else depths
+    fits = {
+        (d, p): leave_one_out(states[:, d, p], truths, len(classes), weights=each)
+        for d in range(states.shape[1])
+        for p in range(states.shape[2])
+    }
+    d, p = max(fits, key=lambda place: fits[place].right)  # the lowest depth on ties
+    best = fits[d, p]
+    fitted = fit_linear(best, states[:, d, p], truths, len(classes), weights=each)
+    probe = _probe(best.scores, fitted, truths, classes, depths[d], poolings[p])
+    right = np.reshape([fit.right for fit in fits.values()], states.shape[1:3])
+    return StateFit(probe, best.scores, right)
 
 
 def fit_beside(
@@ -191,23 +167,20 @@ def fit_beside(
         weights: Weight of each class; by default equal.
     """
     classes, one, other = model.probe.classes, model.probe, reader.probe
-    order = _order(rows[0], labels)
-    x, widths = np.concatenate(rows, axis=1)[order], tuple(block.shape[1] for block in rows)
-    truths = np.array([classes.index(labels[i]) for i in order])
-    each = of_rows(weights, [labels[i] for i in order])
-    with threadpool_limits(1):
-        fits: list[tuple[Table, LinearMap]] = []
-        if "sum" in ways:
-            scores = (model.scores + reader.scores)[order]
-            fits.append((scores, _summed(one, other, x, widths)))
-        if "side" in ways:
-            both = leave_one_out(x, truths, len(classes), widths, each)
-            fits.append((both.scores, fit_linear(both, x, truths, len(classes), widths, each)))
-        right = [share_right(scores, truths, each) for scores, _ in fits]
-        scores, fitted = fits[int(np.argmax(right))]
-        probe = _probe(scores, fitted, truths, classes, one.depth, one.pooling)
+    x, widths = np.concatenate(rows, axis=1), tuple(block.shape[1] for block in rows)
+    truths = np.array([classes.index(label) for label in labels])
+    each = of_rows(weights, labels)
+    fits: list[tuple[Table, LinearMap]] = []
+    if "sum" in ways:
+        fits.append((model.scores + reader.scores, _summed(one, other, x, widths)))
+    if "side" in ways:
+        both = leave_one_out(x, truths, len(classes), widths, each)
+        fits.append((both.scores, fit_linear(both, x, truths, len(classes), widths, each)))
+    right = [share_right(scores, truths, each) for scores, _ in fits]
+    scores, fitted = fits[int(np.argmax(right))]
+    probe = _probe(scores, fitted, truths, classes, one.depth, one.pooling)
     probe = replace(probe, reader=other.reader, beside=other.depth)
-    return StateFit(probe, _in_order(scores, order), np.array([[max(right)]]))
+    return StateFit(probe, scores, np.array([[max(right)]]))
 
 
 def _summed(one: StateProbe, other: StateProbe, x: Rows, widths: Sequence[int]) -> LinearMap:
@@ -230,12 +203,6 @@ def of_rows(weights: Mapping[str, float] | None, labels: Sequence[str]) -> Weigh
     return np.asarray(each / each.mean())
 
 
-def _in_order(scores: Table, order: Int[np.ndarray, " texts"]) -> Table:
-    restored = np.empty_like(scores)
-    restored[order] = scores
-    return restored
-
-
 def can_fit(labels: Sequence[str]) -> bool:
     """Return True if labels are enough for a probe: two classes, one of them with two labels."""
     return len(set(labels)) > 1 and bool(recurring(labels).any())
@@ -253,30 +220,6 @@ def classes_of(labels: Sequence[str]) -> tuple[str, ...]:
     if not can_fit(labels):
         raise InputError("a probe needs a class with two labels; label more texts")
     return classes
-
-
-def _order(
-    states: Float[np.ndarray, "texts ..."], labels: Sequence[str]
-) -> Int[np.ndarray, " texts"]:
-    """Return the indices of the texts in an order that depends only on their labels and states."""
-    digests = [blake2b(np.ascontiguousarray(state).tobytes()).digest() for state in states]
-    return np.array(sorted(range(len(labels)), key=lambda i: (labels[i], digests[i])))
-
-
-def _earlier(
-    before: Sequence[LeaveOneOut],
-    x: Float[np.ndarray, "texts depths width"],
-    truths: Int[np.ndarray, " texts"],
-    classes: int,
-    weights: Weights | None,
-) -> Float[np.ndarray, "_earlier width_1 classes"]:
-    """Return the fits of the first depths as weights of unscaled states; see `earlier`."""
-    each = np.empty((len(before), x.shape[-1] + 1, classes), dtype=np.float32)
-    for depth, (fit, table) in enumerate(zip(before, each, strict=True)):
-        map_of_depth = fit_linear(fit, x[:, depth], truths, classes, weights=weights)
-        unscaled = map_of_depth.weights / map_of_depth.scale[:, None]
-        table[:-1], table[-1] = unscaled, map_of_depth.intercept - map_of_depth.mean @ unscaled
-    return each
 
 
 def _probe(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from lastword.errors import InputError
 from lastword.probes.logit import (
@@ -144,26 +144,19 @@ def fit_trajectory(
     x, present = padded(items)
     if not np.isfinite(x).all():
         raise InputError("features to fit on are finite numbers; these have NaN or infinity")
-    # In a canonical order, folds and rounding do not depend on the order of the items.
-    order = _order(items, truths)
-    in_order = [names[i] for i in order]
-    distinct = dict.fromkeys(in_order)
+    distinct = sorted({*names})  # so that folds do not depend on the order of the items
     if len(distinct) < FOLDS:
         raise InputError(f"a trajectory probe needs {FOLDS} groups of items, not {len(distinct)}")
-    folds = deal_folds(in_order, distinct, FOLDS)
-    x, present = x[order], present[order]
-    target = np.eye(present.shape[1])[np.asarray(truths)[order]]
+    folds = deal_folds(names, distinct, FOLDS)
+    target = np.eye(present.shape[1])[np.asarray(truths)]
     x = centred(x, present)
     scale = root_mean_square(x, present)
     x = x / scale
-    each = None if weights is None else weights[order]
-    penalty, scores = best_penalty(x, present, target, PENALTIES, folds, each)
-    fitted = conditional_logit(x, present, target, penalty, each)
-    temperature = fit_temperature(scores, [truths[i] for i in order])
-    by_item: list[np.ndarray] = [np.empty(0)] * len(items)
-    for row, place in enumerate(order):
-        by_item[place] = scores[row][present[row]]
-    return TrajectoryFit(TrajectoryProbe(scale, fitted, temperature), tuple(by_item))
+    penalty, scores = best_penalty(x, present, target, PENALTIES, folds, weights)
+    fitted = conditional_logit(x, present, target, penalty, weights)
+    temperature = fit_temperature(scores, truths)
+    by_item = tuple(row[mask] for row, mask in zip(scores, present, strict=True))
+    return TrajectoryFit(TrajectoryProbe(scale, fitted, temperature), by_item)
 
 
 def padded(items: Sequence[Options]) -> tuple[Features, Present]:
@@ -172,9 +165,3 @@ def padded(items: Sequence[Options]) -> tuple[Features, Present]:
     x = np.zeros((*present.shape, items[0].shape[1]))
     x[present] = np.concatenate(items)
     return x, present
-
-
-def _order(items: Sequence[Options], truths: Sequence[int]) -> Int[np.ndarray, " items"]:
-    """Return the indices of the items in an order that depends only on truths and features."""
-    keys = [(truth, features.tobytes()) for features, truth in zip(items, truths, strict=True)]
-    return np.array(sorted(range(len(items)), key=keys.__getitem__))
