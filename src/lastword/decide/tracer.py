@@ -361,7 +361,6 @@ class Tracer:
             for i, (e, verdict) in enumerate(zip(encoded, verdicts, strict=True))
         ]
 
-
     def __sklearn_clone__(self) -> "Tracer":
         """Return itself: clones of a scikit-learn estimator share the model."""
         return self
