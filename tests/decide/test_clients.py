@@ -35,7 +35,7 @@ def answers() -> Iterator[tuple[str, str]]:
     pairs = [(text, team) for team, texts in TEXTS.items() for text in texts]
     classifier = ProbeClassifier(Tracer.demo(), "Which team?").fit(*zip(*pairs, strict=True))
     bare, probed = Decider.demo(), Decider.demo(probes=[classifier.probe_])
-    model, probe = (d.decide(text, question).choices["team"].choice for d in (bare, probed))
+    model, probe = (d.decide(text, question)["team"].choice for d in (bare, probed))
     assert probe != model
     with running(probed) as served:
         yield served.url, str(probe)

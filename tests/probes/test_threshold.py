@@ -73,3 +73,10 @@ def test_the_model_runs_and_answers_only_if_the_probe_is_unsure(monkeypatch):
         best = options[fit.classes.index(fit.classes[int(row.argmax())])]
         assert answer.choice == (model if open_ else best)
         assert answer.to_dict()["by"] == ("model" if open_ and best != model else "probe")
+    # If every depth is requested, the model runs for all texts, with the same answers.
+    plans = [decider.plan(text, questions, read="all") for text in TEXTS]
+    again = [a["q"] for a in decider.answer(plans)]
+    assert [a.choice for a in again] == [a.choice for a in answers]
+    changed = [a.choice != m for a, m in zip(again, choices, strict=True)]
+    assert [a.corrected for a in again] == changed
+    assert "by" not in Decider(tracer, probes=[probe]).decide(TEXTS[0], questions)["q"].to_dict()

@@ -545,7 +545,7 @@ class Decider:
         parts = [part for plan in plans for part in plan.parts]
         states = self._states(parts)
         every_depth = [plan.trajectory for plan in plans for _ in plan.parts]
-        sure = [i for i in states if is_sure(parts[i], states[i])]
+        sure = [i for i in states if not every_depth[i] and is_sure(parts[i], states[i])]
         decisions = self._decisions(parts, sure)
         answers = {
             place: self._answer_of(part, decisions[place])
