@@ -20,7 +20,7 @@ import torch
 from lastword import Decider, Tracer
 from lastword.lab.benchmarks import find
 from lastword.lab.demo.story import REAL
-from lastword.lab.evaluation.runner import execute, prepare
+from lastword.lab.evaluation.runner import evaluate
 from lastword.lab.evaluation.statistics import judge
 from lastword.lab.evaluation.work import Work
 from lastword.model.embedded import EMBEDDED, Name
@@ -63,8 +63,7 @@ def run(model: str, name: str, runs: Path) -> Path:
     """Return the folder of a model's records of a benchmark, after computing what is missing."""
     benchmark = find(name)
     decider = Decider(Tracer.from_pretrained(model))
-    job = prepare(decider, Work(benchmark.load(None), benchmark.template()))
-    return execute(decider, job, runs).cell
+    return evaluate(decider, Work(benchmark.load(None), benchmark.template()), runs).cell
 
 
 def real(folder: Path) -> dict[str, Any]:

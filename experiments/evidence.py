@@ -20,8 +20,9 @@ import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import evidence_page
@@ -33,14 +34,13 @@ from lastword import Decider, Tracer
 from lastword.decide.item import item_of
 from lastword.decide.questionnaire import prepare as prepare_questions
 from lastword.lab.benchmarks import Dataset, find
-from lastword.lab.evaluation.runner import RecordPart, collect, execute, prepare
+from lastword.lab.evaluation.runner import evaluate
 from lastword.lab.evaluation.work import Work
 from lastword.methods import COMPARED, resolve
 from lastword.model.options import LoadOptions
 from lastword.records.columns import to_table
-from lastword.records.info import find_cells, read_run
-from lastword.records.parts import missing_places, part_paths, read_part
-from lastword.records.run import Run
+from lastword.records.info import cell_folder, find_cells, read_run
+from lastword.records.store import Run, missing_places, part_files, read_part
 from lastword.text.chat import Chat
 from lastword.text.items import Blind, Item
 from lastword.text.question import Choice, Option
@@ -146,17 +146,15 @@ def run(stages: Sequence[str], data: Path, model: str, models: Path | None, runs
         decider = load(str(models / wanted) if models and wanted == STORIES else wanted, stage.chat)
         methods = resolve(stage.methods, decider.tracer.facts)
         template = find(stage.benchmark).template(stage.variant)
-        job = prepare(
-            decider, Work(chosen(stage, data), template, blind=stage.blind, methods=methods)
-        )
+        work = Work(chosen(stage, data), template, blind=stage.blind, methods=methods)
         done = 0
 
-        def advance(items: int, name: str = name, total: int = len(job.items)) -> None:
+        def advance(items: int, name: str = name, total: int = len(work.dataset.examples)) -> None:
             nonlocal done
             done += items
             print(f"{name}: {done} of {total} items", flush=True)
 
-        execute(decider, job, runs / stage.root, advance=advance)
+        evaluate(decider, work, runs / stage.root, advance=advance)
 
 
 def chosen(stage: Stage, data: Path) -> Dataset:
@@ -196,7 +194,7 @@ def run_job(decider: Decider, data: Path, name: str, runs: Path) -> None:
     benchmark = find(f"jsonl:{items}")
     methods = resolve(["contextual"] if name in JOBS else [], decider.tracer.facts)
     work = Work(benchmark.load(None), benchmark.template(None), blind="all", methods=methods)
-    execute(decider, prepare(decider, work), runs / "jobs")
+    evaluate(decider, work, runs / "jobs")
 
 
 def draw(population: Sequence[Any], size: int) -> list[int]:
@@ -227,23 +225,22 @@ def keep(runs: Path) -> None:
         if missing_places(cell):
             print(f"{cell} is not done yet, and left out")
             continue
-        table = pa.concat_tables([read_part(path) for path in part_paths(cell).values()])
+        table = pa.concat_tables(map(read_part, part_files(cell)))
         rows = [without_text(row) for row in table.sort_by("place").to_pylist()]
-        info = read_run(cell) | {"plan": [" ".join(str(row["place"]) for row in rows)]}
-        part = RecordPart(0, serialise(rows), len(rows))
-        collect(info, RECORDS / cell.relative_to(runs).parts[0], partial(only, part))
-
-
-def only(part: RecordPart, run: Run) -> list[RecordPart]:
-    """Return the only part of a run."""
-    return [part]
+        info = read_run(cell)
+        target = RECORDS / cell.relative_to(runs).parts[0]
+        with TemporaryDirectory() as temporary:
+            part = Path(temporary) / "part-00000.parquet"
+            part.write_bytes(serialise(rows))
+            with Run(cell_folder(target, info["model"], info["benchmark"]), info) as run:
+                run.copy(part)
 
 
 def without_text(row: dict[str, Any]) -> dict[str, Any]:
     """Return a record with `x` (or `é`, of two bytes) for each character of its candidates."""
     masked = [mask(text) for text in row["candidates"]]
     short = {name: rounded(row[name]) for name in (*TRAJECTORIES, *SCORES)}
-    return row | short | {"candidates": masked, "prompt": "", "question": None, "group": 0}
+    return row | short | {"candidates": masked, "prompt": "", "question": None}
 
 
 def mask(text: str) -> str:

@@ -18,11 +18,10 @@ from scipy.special import softmax
 from lastword.records.cells import Cell
 from lastword.records.columns import COLUMNS, to_table
 from lastword.records.frame import to_frame
-from lastword.records.info import SCHEMA, cell_folder, plan_lines
+from lastword.records.info import SCHEMA, cell_folder
 from lastword.records.metrics import mc1, mc2, mc3
-from lastword.records.parts import serialise
 from lastword.records.ragged import Places
-from lastword.records.run import Run
+from lastword.records.store import Run
 from lastword.rule import geometry, router
 from lastword.rule.theta import Theta
 from lastword.text.items import Blind
@@ -66,7 +65,7 @@ def synthetic_cell(
     rows = []
     for place, shape in enumerate(_shapes(benchmark, items, rng)):
         row = _text(shape, place, rng) | {"benchmark": benchmark, "kind": shape.kind}
-        row |= {"place": place, "group": place // 8}
+        row |= {"place": place}
         rows.append(row | (_failure() if place < failed else _read(row, depth, blind, rng)))
     for row in rows:
         if row["error"] is None:
@@ -134,9 +133,6 @@ def write_cells(records: pd.DataFrame, out: Path, theta: Theta | None = None) ->
     """Write the records as `lastword eval` does, one folder per cell."""
     for (model, benchmark), cell in records.groupby(["model", "benchmark"], sort=False):
         rows = [_as_written(row) for row in cell.to_dict("records")]
-        groups: dict[int, list[dict[str, Any]]] = {}
-        for row in rows:
-            groups.setdefault(row["group"], []).append(row)
         info = {
             "schema": SCHEMA,
             "model": model,
@@ -153,11 +149,10 @@ def write_cells(records: pd.DataFrame, out: Path, theta: Theta | None = None) ->
             "packages": {"lastword": "test", "transformers": "test"},
             "dtype": "float32",
             "theta": json.loads(json.dumps((theta or Theta()).to_dict())),
-            "plan": plan_lines([row["place"] for row in g] for g in groups.values()),
         }
         with Run(cell_folder(out, str(model), str(benchmark)), info) as run:
-            for group, members in groups.items():
-                run.keep(group, serialise(members))
+            for first in range(0, len(rows), 8):
+                run.keep(rows[first : first + 8])
 
 
 def _shapes(benchmark: str, items: int, rng: np.random.Generator) -> list[Shape]:

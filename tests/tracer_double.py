@@ -2,7 +2,7 @@
 
 A candidate's scores depend only on its prompt and its text, so batches and order change no
 decision. The rule decides. As a script it is a whole evaluation in a process that can be killed:
-`python tracer_double.py OUT ITEMS PAUSE`, OUT a folder or a URL.
+`python tracer_double.py OUT ITEMS PAUSE`, OUT a folder.
 """
 
 import hashlib
@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -61,6 +60,7 @@ class TracerDouble:
         self.theta, self.invariant, self.pause = Theta(), invariant, pause
         self.tell, self.described = tell, described
         self.certificate: Any = None
+        self.chat, self.source = None, {"model": "double/words"}
         self.correction = Trace(Facts(9, 100, invariant, self.theta))
         self.groups: list[list[str | None]] = []
 
@@ -179,13 +179,12 @@ def dataset(folder: Path, count: int = 20, **choice: Any) -> Dataset:
 
 def job(folder: Path, count: int = 20, **options: Any) -> tuple[Any, Any]:
     """A double and its evaluation of so many items, which lie in this folder."""
-    from lastword.lab.evaluation import runner
     from lastword.lab.evaluation.work import Work
 
     folder.mkdir(exist_ok=True)
     double: Any = TracerDouble(**options)
     data = dataset(folder, count)
-    return double, runner.prepare(double, Work(data, data.benchmark.template()))
+    return double, Work(data, data.benchmark.template())
 
 
 @contextmanager
@@ -209,14 +208,14 @@ def assert_same(path: Any, other: Any) -> None:
 
 def main(out: str, items: str, pause: str) -> None:
     from lastword.errors import RecordError
-    from lastword.lab.evaluation import runner
+    from lastword.lab.evaluation.runner import evaluate
+    from lastword.records import store
 
-    root = Path(out)
-    items_at = root if isinstance(root, Path) else Path(mkdtemp())
-    double, work = job(items_at, int(items), pause=float(pause), tell=True)
+    store.PART_SECONDS = 0.0  # a part per group
+    double, work = job(Path(out), int(items), pause=float(pause), tell=True)
     print("ready", flush=True)
     try:
-        runner.execute(double, work, root)
+        evaluate(double, work, Path(out))
     except RecordError as error:
         print(error, file=sys.stderr)
         sys.exit(1)

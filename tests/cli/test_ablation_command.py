@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from lastword.cli import app
 from lastword.errors import RecordError
 from lastword.records.info import one_theta, read_runs
-from lastword.records.parts import unfinished
+from lastword.records.store import unfinished
 from lastword.rule.theta import ScorerTheta, Theta
 
 
@@ -54,7 +54,7 @@ def test_the_theta_of_the_runs_is_read_back(tmp_path):
 
 def test_missing_records_are_reported(tmp_path):
     write_cells(synthetic_cell("org/m", "halueval-qa", 24), tmp_path)
-    next(tmp_path.rglob("part-00001.parquet")).unlink()
+    next(tmp_path.rglob("part-00008.parquet")).unlink()
     (warning,) = unfinished(tmp_path)
     assert "8 of 24 items" in warning and warning in ablate(tmp_path).stderr
 

@@ -14,7 +14,7 @@ from lastword import Tracer
 from lastword.decide.decider import Decider
 from lastword.errors import RecordError
 from lastword.lab.benchmarks import Template, find
-from lastword.lab.evaluation.runner import execute, prepare
+from lastword.lab.evaluation.runner import evaluate
 from lastword.lab.evaluation.work import Work
 from lastword.lab.report.comparison import read_comparisons
 from lastword.methods import resolve
@@ -45,7 +45,7 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Any:
     work = Work(dataset, dataset.benchmark.template(), "all", resolve(NAMES + BATCH, tracer.facts))
     decider = Decider(tracer)
     out = Path(str(tmp_path_factory.mktemp("run")))
-    return execute(decider, prepare(decider, work), out).cell
+    return evaluate(decider, work, out).cell
 
 
 def test_scores_from_records_equal_those_of_the_run(cell):

@@ -18,55 +18,63 @@ import pytest
 from tracer_double import assert_same, job, started
 
 import lastword
-from lastword.decide import pace
-from lastword.decide.pace import Pace
-from lastword.decide.recording import plan_groups
 from lastword.errors import RecordError, RunLockedError
 from lastword.files import writing
-from lastword.lab.evaluation import runner
-from lastword.records.frame import load_records
-from lastword.records.info import find_cells, folder_name, plan_of, read_run, read_runs
-from lastword.records.merge import merge
-from lastword.records.parts import missing_places, read_part, serialise
-from lastword.records.run import Run, Shard
+from lastword.lab.evaluation.runner import evaluate, run_info
+from lastword.records import store
+from lastword.records.info import cell_folder, find_cells, folder_name, read_runs
+from lastword.records.store import Run, Shard, merge, missing_places, part_files, read_part
 from lastword.records.stored import read_cells
 
 
+@pytest.fixture(autouse=True)
+def _parts_of_a_group(monkeypatch):
+    monkeypatch.setattr(store, "PART_SECONDS", 0.0)
+
+
 def run(folder: Path, count: int = 20, shard: Shard | None = None, **options: Any) -> Path:
-    double, work = job(folder, count, **options)
-    cell = runner.execute(double, work, folder, shard).cell
-    assert isinstance(cell, Path)
-    return cell
+    return evaluate(*job(folder, count, **options), folder, shard or Shard()).cell
+
+
+def opened(folder: Path, shard: Shard | None = None) -> Run:
+    """The run of `job` in a folder, to be locked."""
+    double, work = job(folder)
+    info = run_info(double, work, work.dataset.items(work.template))
+    return Run(cell_folder(folder, info["model"], work.name), info, shard or Shard())
 
 
 def comparable(path: Path) -> pd.DataFrame:
     return lastword.load_records(path).drop(columns=["run", "seconds"])
 
 
-def parts(cell: Path) -> list[Path]:
-    return sorted(cell.glob("part-*.parquet"))
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the cell of an uninterrupted run of 20 items in 7 groups."""
-    return run(tmp_path_factory.mktemp("whole"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "PART_SECONDS", 0.0)
+        return run(tmp_path_factory.mktemp("whole"))
 
 
-def test_a_cell_has_a_run_file_and_one_part_per_group(whole):
+def test_a_cell_has_a_run_file_and_parts(whole):
     assert whole.parts[-2:] == ("double--words", "jsonl-made")
-    assert [p.name for p in parts(whole)] == [f"part-0000{g}.parquet" for g in range(7)]
+    firsts = [min(read_part(path)["place"].to_pylist()) for path in part_files(whole)]
+    assert [p.name for p in part_files(whole)] == [f"part-{first:05d}.parquet" for first in firsts]
     info = json.loads((whole / "run.json").read_text())
     assert info["schema"] == 1 and info["model"] == "double/words"
     assert info["benchmark"] == "jsonl:made" and info["template"]["name"] == "jsonl/prompt"
     assert info["theta"]["tau_dim"] == 1.0015 and info["check"]["packed"] is None
     assert len(info["dataset"]["fingerprint"]) == 64
     assert set(info["packages"]) == {"lastword", "torch", "transformers", "tokenizers"}
-    places = [int(p) for line in info["plan"] for p in line.split()]
-    assert sorted(places) == list(range(20)) and places != list(range(20))
     assert not list(whole.glob(".*.tmp"))
-    column = pq.ParquetFile(parts(whole)[0]).metadata.row_group(0).column(0)
+    column = pq.ParquetFile(part_files(whole)[0]).metadata.row_group(0).column(0)
     assert column.compression == "ZSTD"
+
+
+def test_records_are_stored_together_for_some_seconds(tmp_path, whole, monkeypatch):
+    monkeypatch.setattr(store, "PART_SECONDS", 20.0)
+    cell = run(tmp_path)
+    assert [path.name for path in part_files(cell)] == ["part-00000.parquet"]
+    assert_same(cell, whole)
 
 
 def test_records_are_in_the_benchmarks_order_and_contain_arrays(whole):
@@ -85,50 +93,40 @@ def test_records_are_in_the_benchmarks_order_and_contain_arrays(whole):
     assert (records["seconds"] > 0).all()
 
 
-def test_cells_load_together_unless_two_are_the_same(tmp_path, whole):
+def test_cells_load_together_and_runs_of_one_cell_are_distinguished_by_folder(tmp_path, whole):
     shutil.copytree(whole, tmp_path / "a" / "b")
     other = run(tmp_path / "other", 8, model="second")
     records = lastword.load_records(tmp_path)
     assert records.groupby("model").size().to_dict() == {"double/words": 20, "second": 8}
-    shutil.copytree(other, tmp_path / "copy")
-    with pytest.raises(RecordError, match="are both second on jsonl:made; load one of them"):
-        read_runs(tmp_path)
-    shutil.copytree(other, tmp_path / "again")
-    with pytest.raises(RecordError, match="are both second on jsonl:made; load one of them"):
-        lastword.load_records(tmp_path)
-
-
-def test_runs_of_one_cell_are_distinguished_by_folder(tmp_path):
-    plain = run(tmp_path / "plain", 8, model="second")
+    assert set(lastword.load_records(other)["run"]) == {""}
     run(tmp_path / "chat", 5, model="second")
     records = lastword.load_records(tmp_path)
-    assert records.groupby("run").size().to_dict() == {"chat": 5, "plain": 8}
-    assert set(lastword.load_records(plain)["run"]) == {""}
+    assert records.groupby("run").size().to_dict() == {"": 20, "chat": 5, "other": 8}
+    for read in (read_runs, read_cells):
+        with pytest.raises(RecordError, match="are both second on jsonl:made; load one of them"):
+            read(tmp_path)
+    shutil.copytree(other, tmp_path / "other" / "double--words" / "copy")
     with pytest.raises(RecordError, match="are both second on jsonl:made; load one of them"):
-        read_cells(tmp_path)
+        lastword.load_records(tmp_path)
 
 
 def test_records_of_older_and_newer_versions_are_read(tmp_path, whole):
     cell = tmp_path / "cell"
     shutil.copytree(whole, cell)
-
-    def rewrite(path, name, value, kind):
-        table = pq.read_table(path)
-        column = pa.array([value] * len(table), kind)
-        place = table.column_names.index(name)
-        pq.write_table(table.set_column(place, name, column), path)
-
-    first, second, third = parts(cell)[:3]
+    first, second, third = part_files(cell)[:3]
     missing = ["mc3", "boundary_moved", "blind_trajectory", "blind_t_scores"]
+    places = pq.read_table(first)["place"].to_pylist()
     pq.write_table(pq.read_table(first).drop_columns(missing), first)
     later = pq.read_table(second)
     pq.write_table(later.append_column("later", pa.nulls(later.num_rows)), second)
     records, before = lastword.load_records(cell), lastword.load_records(whole)
     assert list(records.columns) == list(before.columns)
-    old = records["group"] == 0
+    old = records["place"].isin(places)
     assert records.loc[old, missing].isna().all(axis=None)
     pd.testing.assert_series_equal(records.loc[~old, "mc3"], before.loc[~old, "mc3"])
-    rewrite(third, "mc1", "x", pa.string())
+    table = pq.read_table(third)
+    column = table.column_names.index("mc1")
+    pq.write_table(table.set_column(column, "mc1", pa.array(["x"] * len(table))), third)
     with pytest.raises(RecordError, match="column mc1 is string, expected double"):
         lastword.load_records(cell)
 
@@ -144,7 +142,7 @@ def test_folders_without_a_valid_run_file_are_refused(tmp_path, text):
 @pytest.mark.parametrize("damage", ["cut", "empty", "flip", "text", "rows"])
 def test_a_damaged_part_is_set_aside_and_computed_again(tmp_path, whole, damage):
     cell = run(tmp_path)
-    victim, other = parts(cell)[2], parts(cell)[3]
+    victim, other = part_files(cell)[2:4]
     content = victim.read_bytes()
     middle = len(content) // 3
     victim.write_bytes(
@@ -157,17 +155,18 @@ def test_a_damaged_part_is_set_aside_and_computed_again(tmp_path, whole, damage)
         }[damage]
     )
     if damage in ("cut", "empty", "text"):
-        with pytest.raises(RecordError, match=r"part-00002.*cannot be read.*repeat it"):
+        with pytest.raises(RecordError, match=f"{victim.name}.*cannot be read.*repeat it"):
             lastword.load_records(cell)
     double, work = job(tmp_path)
-    outcome = runner.execute(double, work, tmp_path)
-    assert [p.name for p in outcome.set_aside] == ["part-00002.parquet.torn-1"]
+    outcome = evaluate(double, work, tmp_path)
+    renamed = [] if damage == "rows" else [f"{victim.name}.torn"]
+    assert [p.name for p in outcome.set_aside] == renamed
     assert len(double.groups) == 1 and outcome.resumed == 17
     assert_same(cell, whole)
 
 
 def test_every_damage_of_a_part_is_a_record_error(tmp_path, whole):
-    content, draw, refused = parts(whole)[2].read_bytes(), random.Random(3), 0
+    content, draw, refused = part_files(whole)[2].read_bytes(), random.Random(3), 0
     for _ in range(400):
         torn = bytearray(content)
         for _ in range(draw.randrange(1, 4)):
@@ -183,7 +182,8 @@ def test_every_damage_of_a_part_is_a_record_error(tmp_path, whole):
 
 def test_temporary_files_are_deleted_and_not_read(tmp_path, whole):
     cell = run(tmp_path)
-    parts(cell)[4].rename(cell / ".part-00004.parquet.tmp")
+    part = part_files(cell)[4]
+    part.rename(cell / f".{part.name}.0123abcd.tmp")
     run(tmp_path)
     assert not list(cell.glob(".part*"))
     assert_same(cell, whole)
@@ -212,186 +212,88 @@ def test_device_check_and_rounding_do_not_make_another_run(tmp_path):
     run(tmp_path, device="cuda:3", check={"road": "plain"}, invariant=2.0 + 1e-13)
 
 
-def test_a_resumed_run_uses_the_first_plan(tmp_path, whole):
-    double, work = job(tmp_path)
-    with Run(work.cell(tmp_path), work.info) as first:
-        window = runner.encode(double, work, range(20))
-        first.extend(plan_groups(double, window))
-        group = {place: window[place] for place in first.plan[0]}
-        first.keep(0, runner.part(double, work, 0, group, Pace()).content)
-    larger, again = job(tmp_path, size=11)
-    runner.execute(larger, again, tmp_path)
-    assert max(len(g) for g in larger.groups) == 3
-    assert_same(work.cell(tmp_path), whole)
-
-
 class StoppedError(Exception):
     """A simulated interruption."""
 
 
-def interrupted(folder: Path, after: int, shard: Shard | None = None) -> Any:
-    """Start a run and stop it after so many parts."""
-    double, work = job(folder)
-    parts_done: list[int] = []
-
-    def advance(items: int) -> None:
-        parts_done.append(items)
-        if len(parts_done) > after:  # the first call reports an earlier start
+def test_a_restart_computes_what_is_missing_in_other_groups(tmp_path, whole):
+    def stop(items: int, counts: list[int] = []) -> None:  # noqa: B006 - counts over the calls
+        counts.append(items)
+        if len(counts) == 4:  # the first call reports an earlier start
             raise StoppedError
 
     with pytest.raises(StoppedError):
-        runner.execute(double, work, folder, shard, advance=advance)
-    return double
-
-
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make every item take longer than the limit of a part."""
-    monkeypatch.setattr(pace, "FIRST_TOKENS", 1)
-    monkeypatch.setattr(pace, "PART_SECONDS", 0.0)
-
-
-@pytest.mark.usefixtures("slow")
-def test_a_slow_group_is_saved_item_by_item(tmp_path, whole):
-    double = interrupted(tmp_path, after=4)
-    assert list(map(len, double.groups)) == [1] * 4
+        evaluate(*job(tmp_path), tmp_path, advance=stop)
     (cell,) = find_cells(tmp_path)
-    assert [p.name for p in parts(cell)] == ["part-00000.parquet", "part-00001.parquet"]
-    assert len(comparable(cell)) == 4 and len(missing_places(cell)) == 16
-    double, work = job(tmp_path)
-    outcome = runner.execute(double, work, tmp_path)
-    assert (outcome.resumed, outcome.items, sum(map(len, double.groups))) == (4, 20, 16)
-    assert [p.name for p in parts(cell)] == [p.name for p in parts(whole)]
+    done = len(comparable(cell))
+    assert 6 <= done <= 9 and len(missing_places(cell)) == 20 - done
+    double, work = job(tmp_path, size=11)
+    outcome = evaluate(double, work, tmp_path)
+    assert (outcome.resumed, outcome.items) == (done, 20)
+    assert list(map(len, double.groups)) == [11, 9 - done]
     assert_same(cell, whole)
 
 
-@pytest.mark.usefixtures("slow")
-def test_merge_joins_the_pieces_of_one_group(tmp_path, whole):
-    plan = plan_of(read_run(whole))
-    for name, places in (("a", plan[0][:2]), ("b", plan[0][1:])):
-        double, work = job(tmp_path / name)
-        with Run(work.cell(tmp_path / name), work.info) as some:
-            some.extend(plan)
-            batch = runner.encode(double, work, places)
-            some.keep(0, serialise(runner.compute(double, work, 0, batch)))
-            assert some.gaps[0] == [p for p in plan[0] if p not in places]
-    (merged,) = merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
-    assert merged.missing == 17
-    assert sorted(load_records(merged.folder)["place"]) == sorted(plan[0])
-
-
-@pytest.mark.usefixtures("slow")
-def test_pieces_in_a_cell_and_its_shards_are_read_once(tmp_path):
-    double = interrupted(tmp_path, after=2)
-    interrupted(tmp_path, after=3, shard=Shard(0, 1))
-    (cell,) = find_cells(tmp_path)
-    records = load_records(cell)
-    assert records["id"].is_unique and len(records) == 3
-    assert {i for g in double.groups for i in g} < set(records["id"])
-
-
-@pytest.fixture
-def windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plan six items at a time."""
-    monkeypatch.setattr(runner, "WINDOW", 6)
-
-
-@pytest.mark.usefixtures("windows")
-def test_the_plan_grows_with_the_run(tmp_path, whole):
-    interrupted(tmp_path, after=3)
-    (cell,) = find_cells(tmp_path)
-    plan = plan_of(read_run(cell))
-    assert sorted(p for g in plan for p in g) == list(range(12)) and len(plan) == 4
-    double, work = job(tmp_path)
-    outcome = runner.execute(double, work, tmp_path)
-    assert (outcome.resumed, outcome.items, sum(map(len, double.groups))) == (9, 20, 11)
-    grown = plan_of(read_run(cell))
-    assert grown[:4] == plan and len(grown) == 7 and sorted(grown[6]) == [18, 19]
-    mine, theirs = comparable(cell), comparable(whole)
-    assert mine.drop(columns="group").to_json() == theirs.drop(columns="group").to_json()
-
-
-@pytest.mark.usefixtures("windows")
-def test_shards_share_a_growing_plan(tmp_path):
-    interrupted(tmp_path, after=1, shard=Shard(0, 2))  # within the plan's first window
-    (cell,) = find_cells(tmp_path)
-    for shard in (Shard(1, 2), Shard(0, 2)):
-        run(tmp_path, shard=shard)
-    assert missing_places(cell) == [] and len(comparable(cell)) == 20
-    run(tmp_path / "whole")
-    assert_same(cell, tmp_path / "whole")
-
-
-@pytest.mark.usefixtures("windows")
-def test_merge_uses_the_longest_plan(tmp_path):
-    interrupted(tmp_path / "a", after=1, shard=Shard(0, 2))
-    run(tmp_path / "b", shard=Shard(1, 2))
-    (merged,) = merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
-    assert merged.missing == 20 - 3 - len(comparable(tmp_path / "b"))
-    run(tmp_path / "a", shard=Shard(0, 2))
-    (again,) = merge([tmp_path / "a"], tmp_path / "all")
-    assert again.missing == 0
-    run(tmp_path / "whole")
-    assert_same(tmp_path / "all", tmp_path / "whole")
-
-
 def test_a_second_writer_is_refused_but_other_shards_are_not(tmp_path):
-    double, work = job(tmp_path)
-    cell = work.cell(tmp_path)
-    with Run(cell, work.info), Run(cell, work.info, Shard(0, 2)), Run(cell, work.info, Shard(1, 2)):
-        for shard in (None, Shard(0, 2)):
+    with (
+        opened(tmp_path),
+        opened(tmp_path, Shard(0, 2)),
+        opened(tmp_path, Shard(1, 2)),
+    ):
+        for shard in (Shard(), Shard(0, 2)):
+            double, work = job(tmp_path)
             with pytest.raises(RunLockedError, match="another process writes"):
-                runner.execute(double, work, tmp_path, shard)
-    assert double.groups == []
-    runner.execute(double, work, tmp_path)
+                evaluate(double, work, tmp_path, shard)
+            assert double.groups == []
+    run(tmp_path)
 
 
 def test_the_lock_holds_between_processes_and_ends_with_its_process(forks, tmp_path):
     with started(forks, tmp_path, items=40, pause=0.2) as child:
         assert child.stdout.readline() == "group\n"  # it has the lock
-        double, work = job(tmp_path, 40)
         with pytest.raises(RunLockedError):
-            runner.execute(double, work, tmp_path)
+            run(tmp_path, 40)
         child.kill()
         assert child.wait() == -signal.SIGKILL
-    assert runner.execute(double, work, tmp_path).items == 40
+    assert len(comparable(run(tmp_path, 40))) == 40
 
 
-def test_shards_split_the_plan_and_merge_to_the_whole(tmp_path, whole):
+def test_shards_share_a_folder(tmp_path, whole):
     cells = {run(tmp_path, shard=Shard(i, 3)) for i in range(3)}
     (cell,) = cells
-    assert sorted(p.name for p in cell.iterdir() if p.is_dir()) == [
-        f"shard-{i}-of-3" for i in range(3)
-    ]
-    assert not parts(cell)
-    assert_same(cell, whole)  # read before they are merged
-    (merged,) = merge([tmp_path])
-    assert (merged.folder, merged.items, merged.missing) == (cell, 20, 0)
-    assert len(parts(cell)) == 7
-    assert_same(cell, whole)  # no duplicates, though the shards are still there
-    for shard in cell.glob("shard-*"):
-        shutil.rmtree(shard)
+    places = {p.name: {*read_part(p)["place"].to_pylist()} for p in part_files(cell)}
+    assert all(len({p % 3 for p in some}) == 1 for some in places.values())
     assert_same(cell, whole)
+    double, work = job(tmp_path)
+    assert evaluate(double, work, tmp_path).resumed == 20 and double.groups == []
 
 
-def test_merging_folders_reports_missing_items(tmp_path, whole):
-    for place, index in (("a", 0), ("b", 2)):
-        run(tmp_path / place, shard=Shard(index, 3))
-    sources = [tmp_path / "a", tmp_path / "b"]
+def test_merge_joins_folders_and_reports_missing_items(tmp_path, whole):
+    for index in range(3):
+        run(tmp_path / str(index), shard=Shard(index, 3))
+    sources = [tmp_path / str(index) for index in (0, 2)]
     (merged,) = merge(sources, tmp_path / "all")
-    lost = [place for group in (1, 4) for place in plan_of(read_run(whole))[group]]
-    assert missing_places(merged.folder) == sorted(lost) and merged.missing == len(lost)
-    run(tmp_path / "c", shard=Shard(1, 3))
-    (again,) = merge([*sources, tmp_path / "c"], tmp_path / "all")
-    assert again.missing == 0 and missing_places(again.folder) == []
+    assert missing_places(merged.folder) == [*range(1, 20, 3)] and merged.missing == 7
+    part_files(find_cells(tmp_path / "1")[0])[0].write_bytes(b"torn")
+    (again,) = merge([*sources, tmp_path / "1"], tmp_path / "all")
+    assert again.missing == 3
+    run(tmp_path / "1", shard=Shard(1, 3))
+    (last,) = merge([*sources, tmp_path / "1"], tmp_path / "all")
+    assert last.missing == 0
     assert_same(tmp_path / "all", whole)
+    assert [m.missing for m in merge([tmp_path / "all"])] == [0]
 
 
-def test_merge_omits_a_damaged_part(tmp_path):
-    cell = run(tmp_path / "a")
-    parts(cell)[5].write_bytes(b"torn")
-    (merged,) = merge([tmp_path / "a"], tmp_path / "all")
-    assert merged.missing == 3
+def test_merge_keeps_different_parts_of_one_name(tmp_path, whole):
+    rows = {path: read_part(path).to_pylist() for path in part_files(whole)}
+    every = sorted((row for part in rows.values() for row in part), key=lambda row: row["place"])
+    for name, step in (("a", 2), ("b", 3)):
+        with opened(tmp_path / name) as some:
+            some.keep(every[::step])
+    (merged,) = merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
+    assert sorted(comparable(merged.folder)["place"]) == sorted(
+        {*range(0, 20, 2), *range(0, 20, 3)}
+    )
 
 
 def test_merge_refuses_different_runs_and_writes_nothing(tmp_path):
@@ -399,29 +301,9 @@ def test_merge_refuses_different_runs_and_writes_nothing(tmp_path):
     run(tmp_path / "b", shard=Shard(1, 2), dtype="bfloat16")
     with pytest.raises(RecordError, match="have different runs: dtype was"):
         merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
-    run(tmp_path / "c", shard=Shard(1, 2), size=4)
-    with pytest.raises(RecordError, match="have different runs: plan was"):
-        merge([tmp_path / "a", tmp_path / "c"], tmp_path / "all")
     assert not (tmp_path / "all").exists()
     with pytest.raises(RecordError, match="no records"):
         merge([tmp_path / "all"])
-
-
-def test_merge_refuses_a_cell_that_is_being_written(tmp_path):
-    cell = run(tmp_path, shard=Shard(0, 2))
-    _, work = job(tmp_path)
-    with Run(cell, work.info, Shard(0, 2)), pytest.raises(RunLockedError, match="shard-0-of-2"):
-        merge([tmp_path])
-
-
-def test_merge_reads_from_a_read_only_folder(tmp_path, whole, monkeypatch):
-    cell = run(tmp_path / "archive")
-    (cell / ".lock").unlink()
-    real = os.access
-    monkeypatch.setattr(os, "access", lambda p, mode: Path(p) != cell and real(p, mode))
-    merge([tmp_path / "archive"], tmp_path / "all")
-    assert not (cell / ".lock").exists()
-    assert_same(tmp_path / "all", whole)
 
 
 @pytest.mark.parametrize("text", ["2/2", "-1/2", "1", "1/0", "a/b", "1/2/3", ""])
@@ -451,7 +333,6 @@ def no_space(*_: Any, **__: Any) -> Any:
 
 @pytest.mark.parametrize("step", ["write", "fsync", "replace"])
 def test_a_full_disk_is_an_error_and_leaves_complete_records(tmp_path, whole, monkeypatch, step):
-    double, work = job(tmp_path)
     real: Any = {"fsync": os.fsync, "replace": os.replace, "write": open}[step]
     calls: list[Any] = []
 
@@ -459,37 +340,36 @@ def test_a_full_disk_is_an_error_and_leaves_complete_records(tmp_path, whole, mo
         calls.append(args)
         return (no_space if len(calls) > 6 else real)(*args, **options)
 
+    job(tmp_path)
     with monkeypatch.context() as patch:
         if step == "write":
             patch.setattr(writing, "open", full, raising=False)
         else:
             patch.setattr(os, step, full)
         with pytest.raises(RecordError, match="No space left on device.*start again") as caught:
-            runner.execute(double, work, tmp_path)
+            run(tmp_path)
     assert "\n" not in str(caught.value)
-    cell = work.cell(tmp_path)
-    done = len(comparable(cell)) if parts(cell) else 0
-    assert 0 < done < 20
+    (cell,) = find_cells(tmp_path)
+    assert 0 < len(comparable(cell)) < 20
     assert not list(cell.glob(".*.tmp"))
-    runner.execute(double, work, tmp_path)
-    assert_same(cell, whole)
+    assert_same(run(tmp_path), whole)
 
 
 def test_a_damaged_part_is_set_aside_on_a_full_disk(tmp_path, monkeypatch):
-    victim = parts(run(tmp_path))[2]
+    victim = part_files(run(tmp_path))[2]
     victim.write_bytes(torn := victim.read_bytes()[:-9])
     monkeypatch.setattr(writing, "open", no_space, raising=False)
-    with pytest.raises(RecordError, match="cannot write .*part-00002.*No space left on device"):
-        runner.execute(*job(tmp_path), tmp_path)
-    assert victim.with_name("part-00002.parquet.torn-1").read_bytes() == torn
+    with pytest.raises(RecordError, match=f"cannot write .*{victim.name}.*No space left on device"):
+        run(tmp_path)
+    assert victim.with_name(f"{victim.name}.torn").read_bytes() == torn
     assert not victim.exists()
 
 
 def test_a_folder_that_cannot_be_created_is_named(tmp_path):
-    double, work = job(tmp_path)
     (tmp_path / "file").write_text("")
+    double, work = job(tmp_path)
     with pytest.raises(RecordError, match="cannot write .*file"):
-        runner.execute(double, work, tmp_path / "file")
+        evaluate(double, work, tmp_path / "file")
 
 
 @pytest.mark.slow

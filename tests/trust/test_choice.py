@@ -14,7 +14,7 @@ from lastword import Decider, Tracer
 from lastword.errors import CertificateError, RecordError
 from lastword.lab.benchmarks.demo import items as world_items
 from lastword.lab.benchmarks.jsonl import jsonl
-from lastword.lab.evaluation.runner import execute, prepare
+from lastword.lab.evaluation.runner import evaluate
 from lastword.lab.evaluation.work import Work
 from lastword.records.frame import load_records
 from lastword.text.items import Item
@@ -58,8 +58,8 @@ def recorded(tracer: Tracer, items: list[Item], truths: list[int], folder: Path)
     path = folder / "labels.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     benchmark = jsonl(path)
-    job = prepare(Decider(tracer), Work(benchmark.load(), benchmark.template(), blind="all"))
-    execute(Decider(tracer), job, folder / "runs")
+    work = Work(benchmark.load(), benchmark.template(), blind="all")
+    evaluate(Decider(tracer), work, folder / "runs")
     return folder / "runs"
 
 

@@ -24,8 +24,8 @@ def ablate(
         from lastword.lab.report.table import write_table
         from lastword.records.cells import require_counted
         from lastword.records.info import one_theta, read_runs
-        from lastword.records.parts import unfinished
         from lastword.records.readings import read
+        from lastword.records.store import unfinished
         from lastword.records.stored import read_cells
 
         theta = one_theta(read_runs(runs).values())

@@ -7,7 +7,7 @@ import typer
 
 from lastword.cli import options as opt
 from lastword.cli.benchmarks import read_benchmarks
-from lastword.cli.evaluate import counted_down, warn_of_branches
+from lastword.cli.evaluate import evaluated, warn_of_branches
 from lastword.cli.model import load_decider, load_options
 from lastword.cli.output import printable, say, show_tables
 from lastword.cli.progress import waiting
@@ -64,7 +64,6 @@ def compare(
     """Compare every correction on one model and one benchmark, and record each one's scores."""
     options = load_options(model, loading)
     with waiting("reading the data"):
-        from lastword.lab.evaluation.runner import execute, prepare
         from lastword.lab.evaluation.work import Work
         from lastword.lab.report.comparison import comparison_tables, read_comparisons
         from lastword.methods import COMPARED, METHODS, entry, resolve
@@ -80,12 +79,8 @@ def compare(
         left = ", ".join(name for name in METHODS if name in others)
         say(f"lastword: left out, as they go by --method: {left}")
     decider = load_decider(options)
-    with waiting("reading tokens"):
-        methods = resolve(names, decider.tracer.facts)
-        job = prepare(decider, Work(*pair, methods=methods))
-    cell = counted_down(
-        job.info, 1, lambda advance: execute(decider, job, out, advance=advance)
-    ).cell
+    methods = resolve(names, decider.tracer.facts)
+    cell = evaluated(decider, Work(*pair, methods=methods), out).cell
     warn_of_branches([cell])
     with waiting("reading records"):
         (compared,) = read_comparisons(cell, read_cells(cell))

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,15 +25,14 @@ from lastword.text.chat import Chat
 from lastword.text.items import Blind, Recorded
 
 if TYPE_CHECKING:
-    from lastword.engines import Engine
+    from lastword.decide.decider import Decider
     from lastword.engines.ray import Cluster
     from lastword.lab.evaluation.runner import RunResult
     from lastword.lab.evaluation.statistics import Judgement
     from lastword.lab.evaluation.work import Work
     from lastword.probes.controls import Controls
     from lastword.records.cells import Cell
-    from lastword.records.info import RunInfo
-    from lastword.records.run import Shard
+    from lastword.records.store import Shard
     from lastword.text.items import Item
     from lastword.text.tokenizer import Tokenizer
     from lastword.text.tokens import EncodedItem
@@ -44,28 +43,6 @@ _METRICS = {"chance": "chance", "MC1-base": "mc1_base", "MC1": "mc1", "ΔMC1": "
 _METRICS |= {"MC2-base": "mc2_base", "MC2": "mc2", "ΔMC2": "delta_mc2"}
 _PAIRS = {"pairs-base": "pairs_base", "pairs": "pairs"}
 _EDGE = 4  # number of tokens shown on each side of a candidate's start
-
-
-@dataclass(frozen=True)
-class Runtime:
-    """The place where the models run.
-
-    Attributes:
-        cluster: Ray's cluster; None for one process.
-    """
-
-    cluster: "Cluster | None"
-
-    def engine(self, model: DecideOptions) -> "Engine":
-        """Return the engine for a model, which is loaded when the engine is opened."""
-        load = partial(load_decider, model)
-        if self.cluster is not None:
-            from lastword.engines.ray import Pool
-
-            return Pool(load, self.cluster)
-        from lastword.engines.local import LocalEngine
-
-        return LocalEngine(load)
 
 
 def eval_(
@@ -127,22 +104,24 @@ def eval_(
     ]
     if len(models) > 1 and models[0].alias is not None:
         raise typer.BadParameter("--load alias names one model: give one --model with it")
-    runtime = Runtime(read_engine(engine, engine_options))
-    if runtime.cluster is None:  # paths on other machines are not checked here
+    cluster = read_engine(engine, engine_options)
+    if cluster is None:  # paths on other machines are not checked here
         for options in models:
             require_there(options)
+    elif shard is not None:
+        raise typer.BadParameter("--engine ray divides the work itself: leave --shard out")
     with waiting("reading the data"):
         from lastword.lab.evaluation.work import Work
-        from lastword.records.run import Shard
+        from lastword.records.store import WHOLE, Shard
 
-        part = None if shard is None else Shard.parse(shard)
+        part = WHOLE if shard is None else Shard.parse(shard)
         pairs = read_benchmarks(benchmark, template or [], data, limit, seed, columns, id or ())
         works = [Work(*pair, blind, record=record) for pair in pairs]
     if show_prompt:
         for work in works:
             _show_prompt(models[0], work)
         return
-    results = [r for options in models for r in evaluate(options, runtime, works, out, part)]
+    results = [r for options in models for r in evaluate(options, cluster, works, out, part)]
     _summary([result.cell for result in results], json)
     if any(result.items and result.failed == result.items for result in results):
         raise typer.Exit(1)
@@ -150,13 +129,13 @@ def eval_(
 
 def evaluate(
     model: DecideOptions,
-    runtime: Runtime,
+    cluster: "Cluster | None",
     works: "Sequence[Work]",
     out: Path,
     shard: "Shard | None" = None,
     on_error: "Callable[[Work, Exception], None] | None" = None,
 ) -> "list[RunResult]":
-    """Run one model on benchmarks, and return the result of each cell.
+    """Run one model on benchmarks, here or on a cluster, and return the result of each cell.
 
     The model is loaded only if a cell lacks records. With `on_error`, a cell's error is passed to
     it and the other cells run; without it, the first error is raised.
@@ -176,16 +155,19 @@ def evaluate(
 
     for work in works:
         with attempt(work):
-            if (result := _finished(model, runtime, work, out, shard)) is None:
+            if (result := _finished(model, work, out, shard)) is None:
                 incomplete.append(work)
             else:
                 results[work.name] = result
-    if incomplete:
-        # Ray prints lost workers to stdout, which is for results.
-        with attempt(*incomplete), redirect_stdout(sys.stderr), runtime.engine(model) as engine:
+    if incomplete and cluster is not None:
+        with attempt(*incomplete):
+            results |= _on_cluster(cluster, model, incomplete, out)
+    elif incomplete:
+        with attempt(*incomplete):
+            decider = load_decider(model)
             for work in incomplete:
                 with attempt(work):
-                    results[work.name] = _execute(engine, work, out, shard)
+                    results[work.name] = evaluated(decider, work, out, shard)
     done = [results[work.name] for work in works if work.name in results]
     warn_of_branches([result.cell for result in done if result.items > result.resumed])
     return done
@@ -200,32 +182,43 @@ def warn_of_branches(cells: Sequence[Path]) -> None:
 
 
 def _finished(
-    model: DecideOptions, runtime: Runtime, work: "Work", out: Path, shard: "Shard | None"
+    model: DecideOptions, work: "Work", out: Path, shard: "Shard | None"
 ) -> "RunResult | None":
     """Return the result of a complete cell without importing torch; None if it is incomplete."""
     with waiting("reading records"):
         from lastword.lab.evaluation.runner import finished
+        from lastword.records.store import WHOLE
 
-        result = finished(model, work, out, shard)
+        result = finished(model, work, out, shard or WHOLE)
     if result is not None:
         _warn_of(result)
     return result
 
 
-def _execute(engine: "Engine", work: "Work", out: Path, shard: "Shard | None") -> "RunResult":
-    with waiting("preparing the items"):
-        cell = engine.assign(work)
-    parts = 1 if shard is None else shard.count
-    return counted_down(cell.info, parts, lambda advance: cell.execute(out, shard, advance))
+def _on_cluster(
+    cluster: "Cluster", model: DecideOptions, works: "Sequence[Work]", out: Path
+) -> "dict[str, RunResult]":
+    """Run the cells in Ray's workers, which print lost workers to stdout, which is for results."""
+    from lastword.engines.ray import evaluate_shards
+
+    with redirect_stdout(sys.stderr), waiting(f"running {model.label} in Ray workers"):
+        results = evaluate_shards(cluster, partial(load_decider, model), works, out)
+    for result in results:
+        _warn_of(result)
+    return {work.name: result for work, result in zip(works, results, strict=True)}
 
 
-def counted_down(
-    info: "RunInfo", parts: int, execute: "Callable[[Callable[[int], None]], RunResult]"
+def evaluated(
+    decider: "Decider", work: "Work", out: Path, shard: "Shard | None" = None
 ) -> "RunResult":
     """Run a cell or a shard, with progress on stderr."""
-    task = f"{info['model']} on {info['benchmark']}"
-    with counting(task, round(info["items"] / parts)) as countdown:
-        result = execute(countdown.advance)
+    from lastword.lab.evaluation.runner import evaluate
+    from lastword.records.store import WHOLE
+
+    part = shard or WHOLE
+    task = f"{decider.tracer.source['model']} on {work.name}"
+    with counting(task, len(work.dataset.examples) // part.count) as countdown:
+        result = evaluate(decider, work, out, part, countdown.advance)
     _warn_of(result)
     return result
 

@@ -1,4 +1,4 @@
-"""`lastword merge`: joins the records of shards."""
+"""`lastword merge`: joins the records of several machines."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -24,14 +24,14 @@ def merge(
         typer.Option(
             metavar="PATH",
             callback=opt.local,
-            help="Root of the joined records. By default each shard joins its cell.",
+            help="Root of the joined records. By default the records of each cell are counted.",
         ),
     ] = None,
     json: opt.Json = False,
 ) -> None:
-    """Join the records of shards into their cells."""
+    """Join the records of one run from several folders."""
     with waiting("joining records"):
-        from lastword.records.merge import merge as join
+        from lastword.records.store import merge as join
 
         joined = join(runs, out)
     if json:

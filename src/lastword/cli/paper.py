@@ -10,7 +10,7 @@ import typer
 
 from lastword.cli import options as opt
 from lastword.cli.benchmarks import read_benchmarks
-from lastword.cli.evaluate import Runtime, evaluate
+from lastword.cli.evaluate import evaluate
 from lastword.cli.invariant import read_factors
 from lastword.cli.model import read_engine
 from lastword.cli.output import say, show_tables
@@ -148,9 +148,9 @@ def _cells(
         problems.append(f"{name} on {work.name}: {kind}{error}")
 
     for model in grid:
-        runtime = Runtime(read_engine(model.engine, None))
+        cluster = read_engine(model.engine, None)
         for result in evaluate(
-            model.options(device), runtime, works, runs, on_error=partial(failed, model.name)
+            model.options(device), cluster, works, runs, on_error=partial(failed, model.name)
         ):
             if result.items and result.failed == result.items:
                 name = read_run(result.cell)["benchmark"]

@@ -38,7 +38,7 @@ def write_report(runs: Path, out: Path, **options: Any) -> tuple[Path, ...]:
     with waiting("writing the report"):
         from lastword.lab.report.build import report as build
         from lastword.records.info import read_runs, uncertain_branches
-        from lastword.records.parts import unfinished
+        from lastword.records.store import unfinished
 
         output = build(runs, out, **options)
         warnings = [*unfinished(runs), *uncertain_branches(read_runs(runs).values())]

@@ -15,7 +15,6 @@ COLUMNS = pa.schema(
         ("benchmark", pa.string()),
         ("kind", pa.string()),
         ("place", pa.int32()),
-        ("group", pa.int32()),
         ("prompt", pa.string()),
         ("question", pa.string()),
         ("prompt_tokens", pa.int32()),

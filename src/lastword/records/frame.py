@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lastword.records.columns import COLUMNS
 from lastword.records.info import RunInfo, read_runs, run_name
-from lastword.records.parts import part_files, read_part
+from lastword.records.store import part_files, read_part
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,7 +95,7 @@ def load_records(path: str | Path) -> "pd.DataFrame":
     for cell, info in read_runs(root, apart=True).items():
         parts = [read_part(path) for path in part_files(cell)]
         table = pa.concat_tables(parts or [COLUMNS.empty_table()])
-        # By place; of repeated places the first counts, which is the cell's and not a shard's.
+        # By place; of repeated places the first counts.
         _, first = np.unique(table["place"].to_numpy(), return_index=True)
         frame = to_frame(table.take(first), info)
         frame.insert(0, "run", run_name(root, cell))

@@ -1,25 +1,21 @@
 """The `run.json` of a cell, and the comparison of runs.
 
-The folder of a cell is `OUT/<model>/<benchmark>[@template]/`. Its `run.json` describes the run,
-with the plan, which grows as the run reaches its items.
+The folder of a cell is `OUT/<model>/<benchmark>[@template]/`. Its `run.json` describes the run and
+is written once.
 
-A file that is missing, damaged or of another run, and a failing disk, raise `RecordError`.
+A file that is missing, damaged or of another run raises `RecordError`.
 """
 
 import json
 import platform
 import re
-import time
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from lastword.errors import RecordError
-from lastword.records.disk import reported, write_durably
 from lastword.rule.theta import Theta
 
 SCHEMA = 1
@@ -105,16 +101,6 @@ def read_runs(path: Path, *, apart: bool = False) -> dict[Path, RunInfo]:
     return runs
 
 
-def plan_of(info: RunInfo) -> list[list[int]]:
-    """Return the plan of a run: the indices of each group."""
-    return [[int(place) for place in line.split()] for line in info["plan"]]
-
-
-def plan_lines(groups: Iterable[Sequence[int]]) -> list[str]:
-    """Return a plan in the form of `run.json`: one line of indices per group."""
-    return [" ".join(map(str, group)) for group in groups]
-
-
 def differences(old: RunInfo, new: RunInfo) -> list[str]:
     """Return a phrase per difference of two runs; [] if their records may be in one cell."""
     # Through JSON, as in a file: one of the two may have tuples where the other has lists.
@@ -128,43 +114,11 @@ def differences(old: RunInfo, new: RunInfo) -> list[str]:
     ]
 
 
-def agree(cell: Path, info: RunInfo) -> RunInfo:
-    """Return the run of a cell's folder, which later runs must equal, except for the plan.
-
-    A plan may depend on the memory that was free. The first plan is used by all later starts and
-    shards, so that they group the items the same way.
-    """
-    # Shards may start at the same time; the lock lets one of them write the file.
-    with reported(cell), FileLock(cell / ".run-lock"):
-        if not (cell / RUN_FILE).exists():
-            created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            write_run(cell, {"created": created, **info})
-        first = read_run(cell)
-    phrases = differences(first, info | {"plan": first.get("plan")})
-    if phrases:
-        raise RecordError(
-            f"{cell} has another run: {'; '.join(phrases)}; "
-            "choose another --out, or run with the same settings"
-        )
-    return first
-
-
-def write_run(cell: Path, info: RunInfo) -> None:
-    """Write a cell's `run.json`."""
-    text = json.dumps(info, indent=1, allow_nan=False)
-    write_durably(cell / RUN_FILE, text.encode())
-
-
 def require_same(cells: Sequence[Path]) -> None:
-    """Raise RecordError if a cell is of another run than the first; plans may be prefixes."""
-    first, plan = read_run(cells[0]), list[str]()
-    for other in cells:
-        run = read_run(other)
-        short, long = sorted([plan, run["plan"]], key=len)
-        if long[: len(short)] == short:  # one run has planned further than the other
-            # The plans agree as far as both go, so they are made equal for the comparison.
-            plan, run["plan"] = long, first["plan"]
-        if phrases := differences(first, run):
+    """Raise RecordError if a cell is of another run than the first."""
+    first = read_run(cells[0])
+    for other in cells[1:]:
+        if phrases := differences(first, read_run(other)):
             raise RecordError(f"{cells[0]} and {other} have different runs: {'; '.join(phrases)}")
 
 

@@ -40,7 +40,6 @@ class Record:
         benchmark: The cell's benchmark, with its template if that is not the default.
         kind: The metric that the item is for; None for all.
         place: Index in the benchmark's item list.
-        group: Number of its group in the plan; items of one group shared a batch.
         question: The question, for readers of reports.
         truthful: True for each candidate that is right.
         candidate_tokens: Number of each candidate's tokens.
@@ -61,7 +60,6 @@ class Record:
     benchmark: str = ""
     kind: str | None = None
     place: int = 0
-    group: int = 0
     prompt: str
     question: str | None = None
     candidates: tuple[str, ...]
@@ -184,7 +182,7 @@ def _tuple_of(convert: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]
 # The function that converts each column to a field, of a record and of its answer.
 _RECORD: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("id", "benchmark", "kind", "prompt", "question", "error", "shared"), str),
-    **dict.fromkeys(("place", "group", "prompt_tokens", "truncated"), int),
+    **dict.fromkeys(("place", "prompt_tokens", "truncated"), int),
     **dict.fromkeys(("mc1_base", "mc1", "mc2_base", "mc2", "mc3_base", "mc3", "seconds"), float),
     "candidates": _tuple_of(str),
     "truthful": _tuple_of(bool),
@@ -227,7 +225,6 @@ class Place:
     benchmark: str
     kind: str | None
     place: int
-    group: int
 
 
 def record(

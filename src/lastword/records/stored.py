@@ -18,9 +18,9 @@ from lastword.records.cells import COUNT_COLUMNS, SLICE, Cell
 from lastword.records.columns import COLUMNS, to_table
 from lastword.records.frame import to_columns, to_frame
 from lastword.records.info import RunInfo, read_runs
-from lastword.records.parts import part_files, read_part
 from lastword.records.ragged import Places
 from lastword.records.record import Row
+from lastword.records.store import part_files, read_part
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,8 +51,7 @@ class Stored:
         first = 0
         for place, part in enumerate(self.parts):
             tables.append(_table(part, columns))
-            full = sum(t.num_rows for t in tables) >= SLICE
-            if full or place == len(self.parts) - 1:
+            if sum(t.num_rows for t in tables) >= SLICE or place == len(self.parts) - 1:
                 rows = self.places[first : self.ends[place]]
                 table = pa.concat_tables(tables)
                 yield (
@@ -99,7 +98,7 @@ def _cell(info: RunInfo, parts: tuple[Part, ...]) -> Cell:
     tables = [_table(part, names) for part in parts]
     ends = np.cumsum([table.num_rows for table in tables], dtype=int)
     table = pa.concat_tables([COLUMNS.empty_table().select(names), *tables])
-    # Of repeated places the first counts: parts of the cell come before those of its shards.
+    # Of repeated places the first counts.
     _, first = np.unique(table["place"].to_numpy(), return_index=True)
     places = np.full(table.num_rows, -1)
     places[first] = np.arange(len(first))

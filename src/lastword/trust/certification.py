@@ -11,9 +11,9 @@ from jaxtyping import Int
 from lastword.errors import InputError, RecordError
 from lastword.records.cells import Cell, confidence
 from lastword.records.info import RunInfo, find_cells, read_run
-from lastword.records.parts import unfinished
 from lastword.records.ragged import Lists, PerItem
 from lastword.records.recheck import recheck
+from lastword.records.store import unfinished
 from lastword.records.stored import read_cells
 from lastword.rule.geometry import Scores, margins
 from lastword.text.prompt_template import template_name

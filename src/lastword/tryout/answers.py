@@ -1,25 +1,21 @@
 """Makes the records of a model's answers to labelled items, in memory and in a folder."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lastword.decide.decider import Decider
-from lastword.decide.pace import Pace
-from lastword.decide.recording import paced, plan_groups, record_group
+from lastword.decide.recording import records_of
 from lastword.decide.tracer import Tracer
 from lastword.files.strict_json import strict
 from lastword.methods.contract import Method
 from lastword.model.weights.identity import model_name
 from lastword.records.cells import Cell
 from lastword.records.info import SCHEMA, RunInfo, cell_folder, machine, packages
-from lastword.records.parts import serialise
 from lastword.records.record import Place, Row
-from lastword.records.run import Run
+from lastword.records.store import Run
 from lastword.records.stored import cell_of, read_cells
 from lastword.text.prompt_template import Template
 from lastword.tryout.labels import Labels
-
-_WINDOW = 2048  # number of items that are planned together
 
 
 def _run_info(
@@ -41,7 +37,6 @@ def _run_info(
             "items": len(labels.rows),
             "packages": packages(),
             "machine": machine(),
-            "plan": [],
         }
     )
     return info
@@ -78,40 +73,16 @@ def answer(
         RunLockedError: Another process writes to it.
     """
     info, items = _run_info(decider, labels, template, methods), labels.items(template)
-    scope, pace = decider.scope("all", "all", methods), Pace()
-
-    def planned(first: int) -> list[list[int]]:
-        places = range(first, min(first + _WINDOW, len(items)))
-        encoded = decider.encode(items[first : first + _WINDOW], first)
-        return plan_groups(decider, dict(zip(places, encoded, strict=True)))
-
-    def records(group: int, places: Sequence[int]) -> Sequence[Row]:
-        """Answer the first items of a group, as many as the pace allows."""
-        where = {p: Place(info["benchmark"], None, p, group) for p in places}
-        encoded = decider.encode([items[p] for p in places])
-        batch = dict(zip(places, encoded, strict=True))
-        return paced(
-            batch, lambda some: [*record_group(decider, items, where, some, scope).values()], pace
-        )
-
+    scope = decider.scope("all", "all", methods)
+    where = [Place(info["benchmark"], None, p) for p in range(len(items))]
     if root is None:
         rows: list[Row] = []
-        groups = [group for first in range(0, len(items), _WINDOW) for group in planned(first)]
-        for group, places in enumerate(groups):
-            while places:
-                rows += (some := records(group, places))
-                places = places[len(some) :]
-                advance(len(some))
+        for group in records_of(decider, items, where, range(len(items)), scope):
+            rows += group
+            advance(len(group))
         return cell_of(rows, info), info
     folder = records_folder(root, decider.tracer, labels, template)
     with Run(folder, info) as run:
-        advance(run.records)
-        while not run.whole:
-            if not run.gaps:
-                run.extend(planned(run.plan_size))
-                continue
-            group, places = next(iter(run.gaps.items()))  # `run.keep` removes what is stored
-            some = records(group, places)
-            run.keep(group, serialise(some))
-            advance(len(some))
+        advance(len(run.failed))
+        run.fill(records_of(decider, items, where, run.missing, scope), advance)
     return read_cells(folder)[0], info
