@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-import os
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from lastword.service.server import Server
 from lastword.trust.certificate import Certificate
 from lastword.trust.terms import Terms
 from lastword.tryout.label_job import label_job
+from lastword.tryout.labelling import FILE, Labelling
 from lastword.tryout.table_options import TableOptions
 
 HOSTILE = "<img src=x onerror=document.title=1><b>the red fox runs home</b></script>"
@@ -67,7 +68,7 @@ def labelling(folder: Path, named: TableOptions, load: Any = Tracer.demo) -> Ite
         service.close()
 
 
-def test_the_routes_give_each_tab_a_text_and_refuse_invalid_requests(tmp_path: Path) -> None:
+def test_the_routes_give_a_text_and_refuse_invalid_requests(tmp_path: Path) -> None:
     go_on = threading.Event()
 
     def waits() -> Tracer:
@@ -76,25 +77,23 @@ def test_the_routes_give_each_tab_a_text_and_refuse_invalid_requests(tmp_path: P
 
     named = TableOptions(choices="animal,money", instructions="Topic?")
     with labelling(tmp_path, named, waits) as client:
-        one = client.post("next", json={"tab": "1"}).json()
-        two = client.post("next", json={"tab": "2"}).json()
-        assert one["shown"]["row"] != two["shown"]["row"]
+        one = client.get("state").json()
         assert one["shown"]["text"] in texts(170) and one["instructions"] == "Topic?"
         assert [option["name"] for option in one["options"]] == ["animal", "money"]
         assert (one["round"], one["done"], one["rows"]) == (1, 0, 60)
-        body = {"tab": "1", "row": one["shown"]["row"], "label": "animal"}
+        body = {"row": one["shown"]["row"], "label": "animal"}
         after = client.post("label", json=body).json()
-        assert after["done"] == 1 and after["shown"]["row"] not in (one, two)
-        on_disk = (tmp_path / "out" / "labels.jsonl").read_text().splitlines()
-        assert json.loads(on_disk[-1])["row"] == body["row"]
-        again = client.post("label", json=body | {"tab": "2"})
+        assert after["done"] == 1 and after["shown"]["row"] != body["row"]
+        again = client.post("label", json=body)
         assert again.status_code == 409 and again.json()["error"]["code"] == "repeated_feedback"
-        assert client.post("undo", json={"tab": "1"}).json()["shown"] == one["shown"]
+        for undone in (True, False):
+            answer = client.post("undo", json={}).json()
+            assert (answer["shown"], answer["undone"]) == (one["shown"], undone)
         for invalid, status in (
             (body | {"label": "mony"}, 422),
             (body | {"row": "no such row"}, 422),
             (body | {"more": 1}, 422),
-            ({"tab": 1}, 422),
+            ({"row": 1}, 422),
         ):
             assert client.post("label", json=invalid).status_code == status
         assert client.get("state").json()["done"] == 0 and client.get("result").status_code == 404
@@ -105,7 +104,7 @@ def test_the_routes_give_each_tab_a_text_and_refuse_invalid_requests(tmp_path: P
         for path in ("/", "/state", "/wrong/state"):
             assert bare.get(path).status_code == 404
         evil = {"origin": "http://evil.example"}
-        assert client.post("next", json={"tab": "3"}, headers=evil).status_code == 403
+        assert client.post("undo", json={}, headers=evil).status_code == 403
         assert client.get("state", headers={"host": "evil.example"}).status_code == 403
         bare.close()
         go_on.set()
@@ -115,14 +114,13 @@ def test_a_full_disk_is_reported_and_the_text_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with labelling(tmp_path, TableOptions(choices="animal,money")) as client:
-        shown = client.post("next", json={"tab": "1"}).json()["shown"]
-        body = {"tab": "1", "row": shown["row"], "label": "animal"}
+        body = {"row": client.get("state").json()["shown"]["row"], "label": "animal"}
 
-        def fails(file: int) -> None:
-            raise OSError(28, "No space left on device")
+        def full(self: Labelling, row: str, label: str) -> None:
+            raise sqlite3.OperationalError("database or disk is full")
 
         with monkeypatch.context() as patch:
-            patch.setattr(os, "fsync", fails)
+            patch.setattr(Labelling, "give", full)
             refused = client.post("label", json=body)
         assert refused.status_code == 503 and "Make room" in refused.json()["error"]["message"]
         assert client.post("label", json=body).json()["done"] == 1
@@ -185,11 +183,11 @@ def test_labelling_by_keyboard_reaches_the_verdict_after_two_kills(forks, chromi
                 page.click("#result a")
                 page.wait_for_selector("h1")
                 assert "Proven with 95% confidence" in page.text_content("h1")
-    journal = (tmp_path / "out" / "labels.jsonl").read_text().splitlines()
-    entries = [json.loads(line) for line in journal[1:]]
-    keys = [(entry["round"], entry["row"]) for entry in entries if "row" in entry]
-    undone = [entry for entry in entries if "undo" in entry]
-    assert len(keys) == 100 + len(undone) and len({*keys}) == 100 and len(undone) == 1
+    with closing(sqlite3.connect(tmp_path / "out" / FILE)) as base:
+        ((rows, labels, numbers),) = base.execute(
+            "SELECT count(*), count(label), count(DISTINCT number) FROM labels"
+        )
+    assert (rows, labels, numbers) == (100, 99, 100)
     certificate = Certificate.read(tmp_path / "out" / "certificate.toml")
     probe = Probe.read(tmp_path / "out" / "answer.probe.safetensors")
     assert certificate.second is not None and certificate.second.rows == 40

@@ -1,7 +1,7 @@
-"""Labels on disk: restarts, two tabs, and invalid input."""
+"""Labels on disk: restarts, undo, a full disk, and invalid input."""
 
 import json
-import os
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -11,128 +11,104 @@ from lastword.errors import InputError
 from lastword.files.rows import read_objects
 from lastword.trust.second_round import FIRST
 from lastword.trust.terms import Terms
-from lastword.tryout.journal import FILE
 from lastword.tryout.label_job import LabelJob, label_job
-from lastword.tryout.labelling import Repeated
+from lastword.tryout.labelling import FILE, Repeated
 from lastword.tryout.table_options import TableOptions
 
 pytestmark = pytest.mark.usefixtures("few_strengths")
 
 NAMED = TableOptions(choices="animal,money", instructions="Topic?")
-
-
-def write(folder: Path, texts: list[str]) -> Path:
-    path = folder / "texts.jsonl"
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    return path
-
-
-def opened(folder: Path, texts: list[str], named: TableOptions = NAMED) -> LabelJob:
-    source = write(folder, texts)
-    return label_job(str(source), named, folder / "out", Tracer.demo, Terms(promise="gain"))
-
-
 TEXTS = ["", *(f"text number {i}" for i in range(80))]
 
 
-def test_a_restart_restores_labels_skips_and_undone_labels(tmp_path: Path) -> None:
+def opened(folder: Path, texts: list[str], named: TableOptions = NAMED) -> LabelJob:
+    path = folder / "texts.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return label_job(str(path), named, folder / "out", Tracer.demo, Terms(promise="gain"))
+
+
+def test_a_restart_restores_labels_and_skips_and_can_undo_them(tmp_path: Path) -> None:
     job = opened(tmp_path, TEXTS)
     labelling, shown = job.labelling, list[str]()
-    assert labelling.rows == FIRST
+    assert len(labelling.rows) == FIRST
     for choice in ("animal", None, "money", "money"):
-        row = labelling.next("a")
+        row = labelling.next()
         assert row is not None and labelling.texts[row]
-        labelling.give("a", row, choice)
+        labelling.give(row, choice)
         shown.append(row)
-    assert labelling.undo("a") == shown[3] and labelling.next("a") == shown[3]
-    assert labelling.undo("a") == shown[2] == labelling.next("a")
-    labelling.give("a", shown[2], "animal")
+    assert labelling.undo() == shown[3] == labelling.next()
+    assert labelling.undo() == shown[2] == labelling.next()
+    labelling.give(shown[2], "animal")
     expected = {shown[0]: "animal", shown[1]: None, shown[2]: "animal"}
     assert labelling.labels == expected
     job.close()
     again = opened(tmp_path, TEXTS)
-    assert again.labelling.labels == expected and again.labelling.next("b") == shown[3]
+    assert again.labelling.labels == expected and again.labelling.next() == shown[3]
+    assert [again.labelling.undo() for _ in range(4)] == [*reversed(shown[:3]), None]
     again.close()
 
 
-def test_only_a_half_written_last_line_is_discarded(tmp_path: Path) -> None:
+def test_invalid_labels_are_refused_and_a_complete_round_is_not_undone(tmp_path: Path) -> None:
     job = opened(tmp_path, TEXTS)
-    row = job.labelling.next("a")
-    job.labelling.give("a", row, "money")
-    job.close()
-    path = tmp_path / "out" / FILE
-    whole = path.read_bytes()
-    for torn in (b"{", b'{"round": 1, "row": "5", "text', b'{"round": 1, "row": "5"}'):
-        path.write_bytes(whole + torn)
-        again = opened(tmp_path, TEXTS)
-        assert again.labelling.labels == {row: "money"} and path.read_bytes() == whole
-        again.close()
-    path.write_bytes(whole[: len(whole) // 2] + b"\n" + whole[len(whole) // 2 :])
-    with pytest.raises(InputError, match="is damaged. Restore the file"):
-        opened(tmp_path, TEXTS)
-
-
-def test_two_tabs_get_different_texts_and_a_label_is_not_overwritten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = opened(tmp_path, TEXTS)
-    labelling = job.labelling
-    first, second = labelling.next("a"), labelling.next("b")
-    assert first != second and labelling.next("a") == first
-    labelling.give("b", first, "animal")
+    labelling, first = job.labelling, job.labelling.rows[0]
+    labelling.give(first, "animal")
     with pytest.raises(Repeated, match="already"):
-        labelling.give("a", first, "money")
-    assert labelling.labels == {first: "animal"} and labelling.undo("a") is None
-    assert labelling.undo("b") == first
+        labelling.give(first, "money")
     with pytest.raises(InputError, match="is not one of animal, money"):
-        labelling.give("a", second, "mony")
+        labelling.give(labelling.rows[1], "mony")
     with pytest.raises(InputError, match="not a row of this round"):
-        labelling.give("a", "1", "money")
-    while len(labelling.labels) < FIRST - 1:
-        labelling.give("c", labelling.next("c"), "money")
-        monkeypatch.setattr("lastword.tryout.labelling._LEASE_SECONDS", -1.0)
-    last = labelling.next("d")
-    labelling.give("d", last, "money")
-    assert labelling.complete and labelling.next("d") is None
-    assert labelling.undo("d") is None, "the round is complete"
+        labelling.give("1", "money")
+    assert labelling.labels == {first: "animal"}
+    while (row := labelling.next()) is not None:
+        labelling.give(row, "money")
+    assert labelling.complete and len(labelling.labels) == FIRST and labelling.undo() is None
     job.close()
 
 
-def test_a_full_disk_does_not_change_the_journal(
+def test_a_full_disk_and_a_damaged_database_are_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = opened(tmp_path, TEXTS)
-    row, before = job.labelling.next("a"), (tmp_path / "out" / FILE).read_bytes()
+    job, connect = opened(tmp_path, TEXTS), sqlite3.connect
+    path, row = tmp_path / "out" / FILE, job.labelling.rows[0]
 
-    def fails(file: int) -> None:
-        raise OSError(28, "No space left on device")
+    def full(path: Path) -> sqlite3.Connection:
+        base = connect(path)
+        base.execute("PRAGMA max_page_count = 1")  # the size that the file has is kept
+        base.execute(
+            "CREATE TEMP TRIGGER grow BEFORE UPDATE ON labels BEGIN "
+            "UPDATE task SET question = zeroblob(100000); END"
+        )
+        return base
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fails)
-        with pytest.raises(OSError, match="No space"):
-            job.labelling.give("a", row, "money")
-    assert (tmp_path / "out" / FILE).read_bytes() == before and not job.labelling.labels
-    job.labelling.give("a", row, "money")
+        patch.setattr(sqlite3, "connect", full)
+        with pytest.raises(sqlite3.OperationalError, match="full"):
+            job.labelling.give(row, "money")
+    assert not job.labelling.labels
+    job.labelling.give(row, "money")
     job.close()
+    path.write_bytes(b"no database" * 1000)
+    with pytest.raises(InputError, match="not a database. Restore the file"):
+        opened(tmp_path, TEXTS)
 
 
 def test_edited_tables_and_other_questions_are_refused(tmp_path: Path) -> None:
     job = opened(tmp_path, TEXTS)
-    row = job.labelling.next("a")
-    job.labelling.give("a", row, "money")
+    row = job.labelling.rows[0]
+    job.labelling.give(row, "money")
     with pytest.raises(InputError, match="another `lastword label` writes"):
         opened(tmp_path, TEXTS)
     job.close()
     edited = [text + "!" * (i == int(row) - 1) for i, text in enumerate(TEXTS)]
-    with pytest.raises(InputError, match=f"row {row}: the row was edited since"):
+    with pytest.raises(InputError, match=f"row {row} of the table was edited since"):
         opened(tmp_path, edited)
-    with pytest.raises(InputError, match="the row is gone"):
+    with pytest.raises(InputError, match="is gone"):
         opened(tmp_path, TEXTS[:5])
     other = TableOptions(choices="animal,money,else", instructions="Topic?")
     with pytest.raises(InputError, match="labels of another question"):
         opened(tmp_path, TEXTS, other)
     longer = opened(tmp_path, [*TEXTS, "one more"])
-    assert longer.labelling.labels == {row: "money"} and longer.labelling.rows == FIRST
+    assert longer.labelling.labels == {row: "money"} and len(longer.labelling.rows) == FIRST
     longer.close()
 
 
@@ -142,18 +118,26 @@ def test_a_labelled_table_and_a_results_folder_are_refused(tmp_path: Path) -> No
     with pytest.raises(InputError, match="has labels already. Test a model"):
         label_job(str(source), NAMED, tmp_path / "out", Tracer.demo, Terms(promise="gain"))
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "next.json").write_text("{}")
+    (tmp_path / "out" / "second-round.json").write_text("{}")
     with pytest.raises(InputError, match="results of a try"):
         opened(tmp_path, TEXTS)
 
 
-def test_without_two_labels_per_class_there_is_no_second_round(tmp_path: Path) -> None:
+def test_unreadable_texts_do_not_end_the_job_and_one_label_has_no_second_round(
+    tmp_path: Path,
+) -> None:
     texts = [f"the fox {i} runs to {7 * i}" for i in range(70)]
     job = opened(tmp_path, texts)
-    while (row := job.labelling.next("a")) is not None:
-        job.labelling.give("a", row, "animal")
+    while (row := job.labelling.next()) is not None:
+        job.labelling.give(row, "animal")
+    job.close()
+    # All texts of a piece are too long for the model's 128 tokens.
+    places = {int(row) - 1 for row in job.order[FIRST:]}
+    job = opened(tmp_path, [t + " fox" * 200 * (i in places) for i, t in enumerate(texts)])
     job.run()
     assert job.progress.ended and not job.progress.proven and job.progress.page is not None
     assert "needs several labels of at least two options" in job.progress.words
-    assert [row["label"] for row in read_objects(tmp_path / "out" / "first.csv")] == ["animal"] * 60
+    labels = read_objects(tmp_path / "out" / "labels.csv")
+    assert [(row["label"], row["round"]) for row in labels] == [("animal", "1")] * FIRST
+    assert job.progress.read == job.progress.to_read == len(texts)
     job.close()

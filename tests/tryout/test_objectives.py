@@ -64,7 +64,7 @@ def test_a_certificate_for_mean_recall_records_its_objective_and_is_served(tmp_p
     certified = certificate.terms.objective
     assert certified is not None and certified.name == "balanced"
     assert certificate.policy.method == figures["contest"]["probe"]
-    assert certificate.baselines is not None and not (out / "next.csv").exists()
+    assert certificate.baselines is not None and not (out / "labels.csv").exists()
     promised = figures["certificate"]
     assert promised["net_at_least"] == certificate.worth["net_at_least"] > 0
     assert promised["over_baselines"] == certificate.over_baselines
@@ -84,10 +84,6 @@ def test_a_certificate_for_mean_recall_records_its_objective_and_is_served(tmp_p
     command += ["--certificate", str(out / "certificate.toml")]
     answer = CliRunner().invoke(app, [*command, "--questions", str(out / "questions.yaml")])
     assert answer.exit_code == 0, answer.output
-    (out / "next.json").write_text("{}")  # pretend that a second round began
-    again = ["try", path, "--model", "lastword/demo-organism", *options, "--next", out / "next.csv"]
-    refused = CliRunner().invoke(app, [*map(str, again)])
-    assert "--next tests accuracy only" in str(refused.exception)
 
 
 def test_a_cost_table_favours_the_cheaper_mistake(tmp_path: Path) -> None:

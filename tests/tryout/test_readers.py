@@ -80,16 +80,16 @@ def test_a_reader_competes_in_both_rounds_of_labelling(tmp_path: Path) -> None:
     def label() -> None:
         while not job.progress.ended:
             if job.progress.more:
-                job.end()
-            elif (row := job.labelling.next("tab")) is not None:
-                job.labelling.give("tab", row, truths[job.labelling.texts[row]])
+                job.choose(more=False)
+            elif (row := job.labelling.next()) is not None:
+                job.labelling.give(row, truths[job.labelling.texts[row]])
             time.sleep(0.01)
 
     (hand := threading.Thread(target=label, daemon=True)).start()
     job.run()
     hand.join(60)
     job.close()
-    assert job.progress.ended and (out / "next.csv").exists()
+    assert job.progress.ended and (out / "second-round.json").exists()
     probe = Probe.read(out / "answer.probe.safetensors")
     assert probe.reader is not None and probe.reader.model == "letters"
     assert "+" not in probe.name  # the model's states cost more and add nothing

@@ -89,6 +89,8 @@ def label(
     for line in (progress.words, *progress.commands):
         typer.echo(printable(line))
     if not progress.ended:
-        typer.echo(f"{len(labelling.labels)} of {labelling.rows} rows of this round are labelled.")
+        typer.echo(
+            f"{len(labelling.labels)} of {len(labelling.rows)} rows of this round are labelled."
+        )
     if progress.page is not None:
         typer.echo(f"All results, with every row: {printable(str(progress.page))}")

@@ -57,14 +57,10 @@ def try_(
             "cost=FILE (CSV or TOML with the cost of each answer by truth)."
         ),
     ] = "accuracy",
-    next: Annotated[
-        Path | None,
-        typer.Option("--next", help="Labelled rows that an earlier run wrote to --out."),
-    ] = None,
     reader: opt.Contestants = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for records, certificate, questions.yaml and a page."),
+        typer.Option(help="Folder for all results, and for labels.csv, the rows to label next."),
     ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Print every contestant and every detail.")
@@ -76,23 +72,21 @@ def try_(
     options = load_options(model, loading)
     table = TableOptions(text, label, choices, describe, instructions, id, encoding, group)
     with waiting("reading the table"):
-        from lastword.tryout.second_round import POLICY, draw_first, finish, is_first, read_round
+        from lastword.tryout.rounds import POLICY, begun, finish, read_trial
 
-        if next is not None and out is None:
-            raise InputError("--next needs --out, the folder that holds the drawn rows")
-        second = next is not None and out is not None and not is_first(next, out)
-        if second and objective != "accuracy":
-            raise InputError("--next tests accuracy only: run it without --objective")
-        if out is not None and next is None and (first := draw_first(file, table, out)):
-            typer.echo(printable(first))
+        labels = read_trial(file, table, out)
+        if isinstance(labels, str):
+            typer.echo(printable(labels))
             return
-        labels = read_round(file, table, next, out)
+        second = None if out is None else begun(out, labels)
         seconds = _seconds(budget)
-    if second and next is not None and out is not None:
+    if second is not None and out is not None:
+        if objective != "accuracy":
+            raise InputError("a second round tests accuracy only: run it without --objective")
         options = replace(options, probes=(out / POLICY,))  # so that they take its data type
-        tracer = load_decider(replace(options, probes=())).tracer
-        proof = finish(out, tracer, labels, next)
-        typer.echo(to_json(asdict(proof.drawn)) if json else printable(proof.words))
+        proof = finish(out, load_decider(replace(options, probes=())).tracer, second, labels)
+        words = f"{proof.words} {proof.advice}".rstrip()
+        typer.echo(to_json(asdict(proof.drawn)) if json else printable(words))
         return
     decider = load_decider(options)
     with waiting("making ready"):

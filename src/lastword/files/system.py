@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-BINARY: int = getattr(os, "O_BINARY", 0)  # for `os.open`: Windows writes \r\n without it
 _ENDING = ("SIGTERM", "SIGINT", "SIGHUP")  # Windows has no SIGHUP
 
 

@@ -1,13 +1,14 @@
 """The labelling page: a small application for one user, under an address that nobody can guess.
 
-All its routes begin with a random token. `state` gives the progress and `next` the next text of a
-tab. `label` stores a label (null skips the text) and `undo` removes the tab's last label; both give
-the next text. `go-on` is the user's choice after a verdict without proof, and `result` the page of
-the verdict.
+All its routes begin with a random token. `state` gives the progress and the next text. `label`
+stores a label (null skips the text), `undo` removes the last label, and `go-on` is the user's
+choice after a verdict without proof; all three give the new state. `result` is the page of the
+verdict.
 """
 
 import secrets
 import signal
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import Any
 
 from fastapi import FastAPI, Response
 from fastapi.responses import FileResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from lastword.service.app import add_guard, lifespan
 from lastword.service.call import json_of
@@ -91,13 +92,7 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class TabBody(_Body):
-    """The tab of a request."""
-
-    tab: str = Field(max_length=64)
-
-
-class LabelBody(TabBody):
+class LabelBody(_Body):
     """A label; null skips the row."""
 
     row: str
@@ -120,7 +115,6 @@ def create_label_app(service: Labels) -> FastAPI:
         (
             Route("GET", f"{base}/state", routes.state),
             Route("GET", f"{base}/result", routes.result),
-            Route("POST", f"{base}/next", routes.next),
             Route("POST", f"{base}/label", routes.label),
             Route("POST", f"{base}/undo", routes.undo),
             Route("POST", f"{base}/go-on", routes.go_on),
@@ -139,22 +133,19 @@ class _Routes:
     async def state(self) -> Response:
         return json_of(self._state())
 
-    async def next(self, body: TabBody) -> Response:
-        return json_of(self._next(body.tab))
-
     async def label(self, body: LabelBody) -> Response:
         with _refusals():
-            self._labelling.give(body.tab, body.row, body.label)
-        return json_of(self._next(body.tab))
+            self._labelling.give(body.row, body.label)
+        return json_of(self._state())
 
-    async def undo(self, body: TabBody) -> Response:
+    async def undo(self) -> Response:
         with _refusals():
-            self._labelling.undo(body.tab)
-        return json_of(self._next(body.tab))
+            row = self._labelling.undo()
+        return json_of(self._state() | {"undone": row is not None})
 
     async def go_on(self, body: GoOnBody) -> Response:
         if self._job.progress.more:
-            (self._job.more if body.more else self._job.end)()
+            self._job.choose(more=body.more)
         return json_of(self._state())
 
     async def result(self) -> Response:
@@ -163,19 +154,16 @@ class _Routes:
             raise Refusal("not_found", "the page of the verdict is not written yet")
         return FileResponse(page, headers={"content-security-policy": _RESULT_POLICY})
 
-    def _next(self, tab: str) -> dict[str, Any]:
-        progress = self._job.progress
-        row = None if progress.more or progress.ended else self._labelling.next(tab)
-        shown = None if row is None else {"row": row, "text": self._labelling.texts[row]}
-        return self._state() | {"shown": shown}
-
     def _state(self) -> dict[str, Any]:
         progress, labelling = self._job.progress, self._labelling
-        done, rows, pace = len(labelling.labels), labelling.rows, labelling.seconds_per_label
+        done, rows = len(labelling.labels), len(labelling.rows)
+        pace = labelling.seconds_per_label
+        row = None if progress.more or progress.ended else labelling.next()
         options = self._job.question.options
         return {
             "instructions": self._job.question.instructions,
             "options": [{"name": o.text, "description": o.description or ""} for o in options],
+            "shown": None if row is None else {"row": row, "text": labelling.texts[row]},
             "round": labelling.round,
             "done": done,
             "rows": rows,
@@ -192,6 +180,6 @@ def _refusals() -> Iterator[None]:
         yield
     except Repeated as error:
         raise Refusal("repeated_feedback", str(error)) from error
-    except OSError as error:
-        what = f"the label is not saved: {error.strerror or error}. Make room, and label it again"
+    except sqlite3.Error as error:
+        what = f"the label is not saved: {error}. Make room on the disk, and label it again"
         raise Refusal("unkept", what) from error

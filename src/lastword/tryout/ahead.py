@@ -47,6 +47,8 @@ class ReadAhead(Tracer):
         ]
         pairs = [*zip(texts, self.encode(items), strict=True)]
         sound = [(text, one) for text, one in pairs if not isinstance(one, ItemError)]
+        if not sound:
+            return
         for _ in self.correct_encoded([one for _, one in sound], scope):
             pass
         with suppress(ItemError, NonFiniteError):

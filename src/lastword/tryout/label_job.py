@@ -1,15 +1,13 @@
 """Label job: trains and tests a probe while a person labels a table.
 
 One thread reads texts ahead of the person, fits the probe after round one, draws the rows of the
-second round and tests the probe on their labels. The files are those of `try` and `try --next`.
+second round and tests the probe on their labels. The files are those of `try`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from threading import Event
 
 from filelock import FileLock, Timeout
 
@@ -22,8 +20,7 @@ from lastword.text.question import Choice, question_digest
 from lastword.trust.second_round import FIRST
 from lastword.trust.terms import Terms
 from lastword.tryout.ahead import ReadAhead
-from lastword.tryout.journal import FILE, Journal, row_digest
-from lastword.tryout.labelling import Labelling
+from lastword.tryout.labelling import FILE, Labelling
 from lastword.tryout.labels import (
     Labels,
     Row,
@@ -33,18 +30,17 @@ from lastword.tryout.labels import (
     read_unlabelled,
 )
 from lastword.tryout.page import FILE as PAGE
-from lastword.tryout.run import PEERS, TryJob, ready, template_for
-from lastword.tryout.second_round import (
-    FIRST_ROWS,
+from lastword.tryout.rounds import (
     STATE,
-    SecondRound,
     begin,
-    conclude,
-    name_of,
+    finish,
     random_order,
     read_second_round,
-    write_rows,
+    require_unchanged,
+    write_rounds,
 )
+from lastword.tryout.run import PEERS, TryJob, ready, template_for
+from lastword.tryout.second_round import SecondRound
 from lastword.tryout.table_options import Columns, TableOptions
 from lastword.tryout.verdict import Verdict
 
@@ -52,6 +48,10 @@ POOL = 500  # maximum number of texts that are read for the second round
 ENOUGH = 170  # number of these that are enough to begin it
 _TOGETHER = 8  # number of texts that are read before the labels are checked again
 _UNFINISHED = "The second round is not finished: nothing is proven yet."
+_TOO_FEW = "No second round: a probe needs several labels of at least two options."
+_NO_POOL = "No second round: the table has too few texts without a label."
+
+Condition = Callable[[], bool]
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Progress:
     Attributes:
         doing: The current work of the model's thread, in words.
         read: Number of texts that the model has read.
-        to_read: Number of texts that it will read.
+        to_read: Number of texts that it has to read before the second round.
         curve: Numbers of labels, and the probe's leave-one-out accuracy with them.
         words: The verdict; empty before the first one.
         proven: True if the gain is proven.
@@ -111,31 +111,21 @@ class LabelJob:
     labelling: Labelling
     holder: FileLock
     progress: Progress = field(default_factory=Progress)
-    _stop: Event = field(default_factory=Event)
-    _go_on: Event = field(default_factory=Event)
-    _ended: Event = field(default_factory=Event)
+    _choice: bool | None = None
+    _closed: bool = False
 
-    def more(self) -> None:
-        """Continue with the next rows, after a verdict without proof."""
-        self._resume()
-
-    def end(self) -> None:
-        """Finish with the labels of the last verdict."""
-        self._ended.set()
-        self._resume()
+    def choose(self, *, more: bool) -> None:
+        """Continue with more rows after a verdict without proof, or end."""
+        with self.labelling.change:
+            self._choice = more
+            self.labelling.change.notify_all()
 
     def close(self) -> None:
         """Make `run` return before its next step, and unlock the folder."""
-        if not self._stop.is_set():
-            self._stop.set()
-            self._resume()
-            self.labelling.close()
-            self.holder.release()
-
-    def _resume(self) -> None:
-        self._go_on.set()
         with self.labelling.change:
+            self._closed = True
             self.labelling.change.notify_all()
+        self.holder.release()
 
     def run(self) -> None:
         """Do all of the model's work, until nothing is left to label or `close` is called.
@@ -143,44 +133,55 @@ class LabelJob:
         Raises:
             TraceError: The model or the labels cannot be used. The labels stay on the disk.
         """
-        with suppress(_Closed):
-            self._run()
+        for condition in self._steps():
+            if not self._wait(condition):
+                return
+        self.progress.ended = True
 
-    def _run(self) -> None:
+    def _wait(self, condition: Condition) -> bool:
+        """Wait until a condition holds; return False if the job is closed."""
+        with self.labelling.change:
+            self.labelling.change.wait_for(lambda: self._closed or condition())
+            return not self._closed
+
+    def _steps(self) -> Iterator[Condition]:
+        """Do the work, and yield a condition wherever it has to hold before the next step."""
         begun = (self.out / STATE).exists()
         if begun:
             self._offer(read_second_round(self.out))
         tracer, readers = ReadAhead(self.load()), self.load_readers()
-        read = self.order if begun else self._read(tracer)
         if not begun:
-            self._wait(lambda: self.labelling.complete)
-        labels = self._labels(read)
-        job = ready(tracer, labels, self.terms, template=self.template, budget=0.0, readers=readers)
+            yield from self._read(tracer)
+            yield lambda: self.labelling.complete
+        job = ready(
+            tracer,
+            self._labels(self.order if begun else self.order[: self.progress.read]),
+            self.terms,
+            template=self.template,
+            budget=0.0,
+            readers=readers,
+        )
         job = replace(job, proves=False)  # `_begin` and `_prove` do that, between labels
-        if not begun and (reason := self._begin(job)) is not None:
-            verdict = job.run(self.out)
-            self.progress.words = f"{verdict.advice.headline} {reason}"
-            self._show(job, verdict, reason)
-            self.progress.ended = True
-            return
+        reason = "" if begun else self._begin(job)
         self.progress.doing = "Writing the results"
         verdict = job.run(self.out)
+        if reason:
+            self.progress.words = f"{verdict.advice.headline} {reason}"
+            self._show(job, verdict, reason)
+            return
         self.progress.curve = verdict.depths.curve
         self._show(job, verdict, self.progress.words or _UNFINISHED)
-        self._prove(job, verdict)
+        yield from self._prove(job, verdict)
 
-    def _read(self, tracer: ReadAhead) -> Sequence[str]:
+    def _read(self, tracer: ReadAhead) -> Iterator[Condition]:
         """Read texts until round one is complete and `ENOUGH` more are read, or none is left."""
         template = template_for(tracer, self.template)
-        first, rows = self.labelling.rows, self.order[: FIRST + POOL]
-        enough = min(len(rows), first + ENOUGH)
+        first, rows = len(self.labelling.rows), self.order[: FIRST + POOL]
         whole = Scope("all", "all", resolve(PEERS, tracer.facts))
-        self.progress.to_read = len(rows)
+        self.progress.doing = "Reading texts"
+        self.progress.to_read = enough = min(len(rows), first + ENOUGH)
         tracer.digests  # noqa: B018 - computed now and cached, because the files are large
         while (done := self.progress.read) < len(rows):
-            self.progress.doing = f"Reading texts: {done} of {enough}"
-            if self._stop.is_set():
-                raise _Closed
             if self.labelling.complete and done >= enough:
                 break
             # A piece ends with round one, whose texts are read at every depth for the records.
@@ -189,81 +190,74 @@ class LabelJob:
             read = partial(tracer.read, texts, self.question, template)
             read(whole) if done < first else read()
             self.progress.read = end
-        return rows[: self.progress.read]
+            yield lambda: True
 
     def _labels(self, read: Sequence[str]) -> Labels:
         """Return the labels of round one, with the texts that were read as the pool."""
-        column, by_row = self.columns.label, self.labelling.labels_of(1)
-        rows = [{**row, column: by_row.get(id) or ""} for id, row in self.table.items()]
-        first = [self.table[id] for id in by_row]
-        write_rows(self.out / FIRST_ROWS, first, column, [*by_row.values()])
+        column, first = self.columns.label, self.labelling.labels_of(1)
+        rows = [{**row, column: first.get(id) or ""} for id, row in self.table.items()]
+        self._write(1)
         labels, pool = read_labels(rows, self.columns), {*read}
         table = {id: row for id, row in labels.table.items() if id in pool}
         return replace(labels, name=self.name, table=table)
 
+    def _write(self, rounds: int) -> None:
+        """Write the labels of the first rounds to `labels.csv`."""
+        labels = {number: self.labelling.labels_of(number) for number in range(1, rounds + 1)}
+        write_rounds(self.out, labels, self.labelling.texts)
+
     # Round two
 
-    def _begin(self, job: TryJob) -> str | None:
-        """Train the probe and draw the rows of the second round, or return why there is none."""
+    def _begin(self, job: TryJob) -> str:
+        """Train the probe and draw the rows of round two; return why there is none, or ""."""
         self.progress.doing = "Training the probe"
         if (policy := job.policy()) is None:
-            return "No second round: a probe needs several labels of at least two options."
+            return _TOO_FEW
         more = job.template_name, job.terms, job.readers
         lines = begin(self.out, job.tracer, job.labels, lambda: policy, *more)
         if not (self.out / STATE).exists():
-            return " ".join(lines) or (
-                "No second round: the table has too few texts without a label."
-            )
+            return " ".join(lines) or _NO_POOL
         self._offer(read_second_round(self.out))
-        return None
+        return ""
 
     def _offer(self, second: SecondRound) -> None:
         """Offer the rows of a look for labelling; after the first look only if the user agrees."""
-        for row in second.rows:
-            if self.labelling.texts.get(row.id) != row.text:
-                raise InputError(
-                    f"{self.name}, row {row.id}: the row was edited since it was drawn. Restore "
-                    "it, or choose another folder with --out"
-                )
+        require_unchanged(second, self.labelling.texts)
         number, rows = second.look + 1, [row.id for row in second.open_rows]
         # A look with earlier labels follows a verdict without proof, also after a restart: show
         # that verdict again, and wait for the user's choice.
-        if second.labels and not self.labelling.labels_of(number):
-            before = replace(second, asked=len(second.labels), look=second.look - 1)
-            self.progress.words, self.progress.more = before.verdict().words, len(rows)
+        if rows and second.labels and not self.labelling.labels_of(number):
+            self.progress.words, self.progress.more = second.before.verdict().words, len(rows)
         self.labelling.open(number, rows)
 
-    def _prove(self, job: TryJob, verdict: Verdict) -> None:
+    def _prove(self, job: TryJob, verdict: Verdict) -> Iterator[Condition]:
         """Test the labels of each look, until the gain is proven or the user stops."""
+        second = read_second_round(self.out)
         while True:
             if self.progress.more:
-                self._wait(self._go_on.is_set)
-                self._go_on.clear()
-                self.progress.more = 0
-                if self._ended.is_set():
-                    break
-            self._wait(lambda: self.labelling.complete)
+                yield lambda: self._choice is not None
+                more, self._choice, self.progress.more = self._choice, None, 0
+                if not more:
+                    return
+            yield lambda: self.labelling.complete
             self.progress.doing = "Testing the probe"
-            second, labels = read_second_round(self.out), self.labelling.labels
-            rows = [self.table[row] for row in labels]
-            path = self.out / name_of(second.look)
-            write_rows(path, rows, self.columns.label, [*labels.values()])
-            second.tell(labels)
-            proof = conclude(self.out, second, job.labels)
+            self._write(self.labelling.round)
+            if second.open_rows:
+                second.tell(self.labelling.labels)
+            proof = finish(self.out, job.tracer, second, job.labels)
             self.progress.words = proof.words
-            self.progress.proven = proof.certificate is not None
-            if self.progress.proven:
+            if proof.certificate is not None:
+                self.progress.proven = True
                 least = proof.drawn.worth(self.terms.delta)["net_at_least"]
                 method = second.probe.name
                 proven = replace(verdict.certificate, method=method, net_at_least=least)
                 verdict = replace(verdict, certificate=proven)
                 self._show(job, verdict, proof.words, job.commands_of_proof(self.out))
-                break
+                return
             self._show(job, verdict, proof.words)
-            if second.asked == len(second.rows):
-                break
-            self._offer(read_second_round(self.out))
-        self.progress.ended = True
+            if not second.open_rows:
+                return
+            self._offer(second)
 
     def _show(
         self, job: TryJob, verdict: Verdict, words: str, commands: Sequence[str] = ()
@@ -277,17 +271,6 @@ class LabelJob:
         job.write_verdict(replace(verdict, advice=advice), self.out)
         self.progress.page = self.out / PAGE
         self.progress.commands = tuple(commands)
-
-    def _wait(self, condition: Callable[[], bool]) -> None:
-        """Wait for a change of the labels or a choice of the user."""
-        with self.labelling.change:
-            self.labelling.change.wait_for(lambda: condition() or self._stop.is_set())
-        if self._stop.is_set():
-            raise _Closed
-
-
-class _Closed(Exception):  # noqa: N818 - not an error: ends the thread
-    """The job was closed."""
 
 
 def label_job(
@@ -320,9 +303,20 @@ def label_job(
     table, columns, _ = unlabelled
     question = question_of(columns, next(iter(table.values())))
     texts = {id: row[columns.text] for id, row in table.items()}
-    order = tuple(random_order(table, columns.text))
-    new = not (out / FILE).exists()
-    if new and (out / STATE).exists():
+    order, holder = random_order(texts), _lock(out)
+    options = [option.text for option in question.options]
+    first = order[:FIRST]
+    labelling = Labelling(out / FILE, texts, options, question_digest(question), first)
+    # After a restart the rows of round one are those of the database, whatever their order now.
+    kept = dict.fromkeys(labelling.rows)
+    places = tuple(kept | dict.fromkeys(order))
+    shown = Path(source).stem, table, columns, question, out, terms, template
+    return LabelJob(*shown, load, load_readers, places, labelling, holder)
+
+
+def _lock(out: Path) -> FileLock:
+    """Lock a folder of labels for this process."""
+    if (out / STATE).exists() and not (out / FILE).exists():
         raise InputError(f"{out} has the results of a try. Choose another folder with --out")
     out.mkdir(parents=True, exist_ok=True)
     holder = FileLock(out / f".{FILE}.lock")
@@ -332,29 +326,4 @@ def label_job(
         raise InputError(
             f"another `lastword label` writes to {out}. Use its page, or stop it first"
         ) from error
-    rows = {id: row_digest(texts[id]) for id in order[:FIRST]}
-    journal = Journal(out / FILE, {"question": question_digest(question), "rows": rows})
-    if journal.header["question"] != question_digest(question):
-        raise InputError(
-            f"{out} has labels of another question. Give the same --choices, --instructions and "
-            "--describe, or choose another folder with --out"
-        )
-    # After a restart the rows of round one are those of the journal, whatever their order now.
-    first = journal.header["rows"]
-    labelling = Labelling(source, texts, [o.text for o in question.options], journal)
-    order = (*first, *(id for id in order if id not in first))
-    name = Path(source).stem
-    return LabelJob(
-        name,
-        table,
-        columns,
-        question,
-        out,
-        terms,
-        template,
-        load,
-        load_readers,
-        order,
-        labelling,
-        holder,
-    )
+    return holder

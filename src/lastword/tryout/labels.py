@@ -70,8 +70,8 @@ class Labels:
     @property
     def pool(self) -> dict[str, str]:
         """Texts without a label by row: one per group, and only of groups without any label."""
-        text_column, group_column = self.columns.text, self.columns.group or _GROUP
-        texts = {id: row[text_column] for id, row in self.table.items() if row[text_column].strip()}
+        texts = {id: text for id, text in self.texts.items() if text.strip()}
+        group_column = self.columns.group or _GROUP
         shared = [
             marks(id, text, (), self.table[id].get(group_column) or None)
             for id, text in texts.items()
@@ -83,6 +83,11 @@ class Labels:
             if group not in labelled:
                 first.setdefault(group, id)
         return {id: texts[id] for id in first.values()}
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The text of every row of the table by its id."""
+        return {id: row[self.columns.text] for id, row in self.table.items()}
 
     @property
     def groups(self) -> dict[str, int]:

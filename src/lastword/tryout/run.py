@@ -37,7 +37,7 @@ from lastword.tryout.judge import judge
 from lastword.tryout.labels import Labels, read_labels
 from lastword.tryout.page import write_page
 from lastword.tryout.prompts import BUDGET, Race, file_of, race
-from lastword.tryout.second_round import begin
+from lastword.tryout.rounds import begin
 from lastword.tryout.table_options import TableOptions
 from lastword.tryout.verdict import FILE, Verdict
 from lastword.tryout.words import advise

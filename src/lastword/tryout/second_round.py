@@ -1,4 +1,4 @@
-"""Second round of a trial: a fixed policy, the rows that test it, and its files (section 20).
+"""Second round of a trial: a fixed policy, and the rows that test it (section 20).
 
 second = SecondRound.start(tracer, labels, probe, template)
 rows = second.ask()                      # 40 texts by id, in random order
@@ -7,28 +7,23 @@ proof = second.verdict()
 proof.certificate                        # None if the gain is not proven
 """
 
-import csv
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lastword.decide.answer import ChoiceAnswer, Probed, QuestionAnswer
-from lastword.decide.decider import Decider, subject_of
+from lastword.decide.decider import Decider
 from lastword.decide.plan import Plan
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
-from lastword.files.cells import cell_text
-from lastword.files.rows import read_objects
 from lastword.files.strict_json import from_json, to_json
 from lastword.files.wording import counted
-from lastword.files.writing import write_text
 from lastword.model.encoder import Encoder
-from lastword.probes.probe import SUFFIX, Probe
+from lastword.probes.probe import Probe
 from lastword.text.question import question_digest
 from lastword.trust.certificate import Certificate, CertifiedProbe
 from lastword.trust.claims import Finding, PolicyTrial
@@ -36,12 +31,10 @@ from lastword.trust.drift import LIKENESS, rounded
 from lastword.trust.evidence import GroupEvidence
 from lastword.trust.groups import SEED
 from lastword.trust.policy import Promise, family
-from lastword.trust.second_round import FIRST, LEAST_POOL, ROWS, DrawnRows, chance_of_proof, deal
+from lastword.trust.second_round import ROWS, DrawnRows, chance_of_proof, deal
 from lastword.trust.terms import Terms
-from lastword.tryout.labels import Labels, Row, read_labels, read_unlabelled
-from lastword.tryout.table_options import TableOptions
+from lastword.tryout.labels import Labels
 
-POLICY, STATE, FIRST_ROWS = f"next{SUFFIX}", "next.json", "first.csv"
 _SCHEMA, _QUESTION, _TOGETHER, _REFERENCE = 1, "answer", 64, 1000
 
 
@@ -69,11 +62,13 @@ class Proof:
         drawn: The counts of the rows.
         certificate: The certificate; None if the gain is not proven.
         words: The verdict in words.
+        advice: What the user can do next; empty if nothing is left to do.
     """
 
     drawn: DrawnRows
     certificate: Certificate | None
     words: str
+    advice: str = ""
 
 
 @dataclass
@@ -180,17 +175,21 @@ class SecondRound:
     def tell(self, labels: Mapping[str, str | None]) -> None:
         """Add labels of rows that `ask` returned; None skips a row.
 
+        A label that is not an option counts as a wrong answer of policy and model alike.
+
         Raises:
-            InputError: A row was not offered or has a label already, or a label is not an option.
+            InputError: A row was not offered or has a label already.
         """
         open_ids = {row.id for row in self.open_rows}
-        options = [option.text for option in self.probe.question.options]
-        for id, label in labels.items():
+        for id in labels:
             if id not in open_ids:
                 raise InputError(f"row {id} was not drawn for this look, or has its label already")
-            if label is not None and label not in options:
-                raise InputError(f"row {id}: {label!r} is not one of {', '.join(options)}")
         self.labels |= labels
+
+    @property
+    def before(self) -> "SecondRound":
+        """The round before the rows that are open now were offered."""
+        return replace(self, asked=len(self.labels), look=self.look - 1)
 
     def verdict(self) -> Proof:
         """Test the labels of all looks so far, at the level of this look.
@@ -252,12 +251,28 @@ class SecondRound:
             f"{drawn.broken}{skipped}; policy and model differ on {drawn.differ} of {drawn.pool} "
             "texts"
         )
+        counts = f"{counts}.{self._new_classes}"
         if not proven:
-            return f"Not proven: {counts} (p = {drawn.p:.2g}, level {drawn.level(self.delta):.2g})."
+            level = drawn.level(self.delta)
+            return f"Not proven (p = {drawn.p:.2g}, level {level:.2g}): {counts}"
         least = 100 * drawn.gain_bound(drawn.level(self.delta))
         return (
             f"Proven with {100 * (1 - self.delta):g}% confidence: accuracy rises by "
-            f"{f'at least {least:.2g} points' if least else 'more than 0 points'}; {counts}."
+            f"{f'at least {least:.2g} points' if least else 'more than 0 points'}; {counts}"
+        )
+
+    @property
+    def _new_classes(self) -> str:
+        """A sentence about labels that are not options, with a space in front; "" without any."""
+        options = {option.text for option in self.probe.question.options}
+        new = Counter(label for label in self.labels.values() if label not in {None, *options})
+        if not new:
+            return ""
+        names = ", ".join(f"`{label}` ({counted(count, 'row')})" for label, count in new.items())
+        return (
+            f" Labels that are not options count as wrong answers: {names}. To add such a class, "
+            "add it to --choices, or label some of its rows in the table, and start again with "
+            "another --out."
         )
 
     def to_json(self) -> str:
@@ -295,246 +310,3 @@ def _difference(id: str, text: str, answer: QuestionAnswer) -> tuple[DifferingRo
         return None, like
     assert answer.choice is not None
     return DifferingRow(id, text, str(answer.choice), how.model), like
-
-
-# Files
-
-
-def begin(
-    out: Path,
-    tracer: Tracer,
-    labels: Labels,
-    refit: Callable[[], Probe],
-    template: str | None,
-    terms: Terms,
-    readers: Sequence[Encoder] = (),
-) -> list[str]:
-    """Write the rows to label next, unless the pool is too small.
-
-    `refit` fits the policy to all labels; it is called only if needed.
-
-    Returns:
-        Lines that explain the rows to the user; [] if nothing was written.
-    """
-    if labels.question is None:
-        return []
-    for path in sorted(out.glob("next*.csv")):
-        if _has_labels(path, labels.columns.label):
-            return [f"{path} has labels and is kept. Finish it with --next, or move it away."]
-    if len(labels.pool) < LEAST_POOL:
-        return []
-    second = SecondRound.start(tracer, labels, refit(), template, terms, readers)
-    if not second.rows:
-        return ["No second round: the probe and the model agree on every text without a label."]
-    return _offer(out, second, labels)
-
-
-def _has_labels(path: Path, column: str) -> bool:
-    return any(row.get(column) for row in read_objects(path))
-
-
-def _offer(out: Path, second: SecondRound, labels: Labels) -> list[str]:
-    """Write the next rows to label and the state, and return an explanation for the user."""
-    chance, rows = second.chance, second.ask()
-    drawn = {row.id: labels.table[row.id] for row in rows}
-    write_rows(path := out / name_of(second.look), [*drawn.values()], labels.columns.label)
-    second.probe.write(out / POLICY)
-    write_text(out / STATE, second.to_json() + "\n")
-    return [
-        f"To prove the gain of a probe that all your labels train, label the "
-        f"{counted(len(rows), 'row')} in {path} (column `{labels.columns.label}`), and run the "
-        f"same command with --next {path}. Probe and model differ on them. This proves a gain "
-        f"with about {100 * chance:.0f}% probability.",
-    ]
-
-
-def name_of(look: int) -> str:
-    """Return the name of the file with the rows of a look."""
-    return "next.csv" if look == 1 else f"next-{look}.csv"
-
-
-def is_first(path: Path, out: Path) -> bool:
-    """Return True if a file has the labels of round one, not of a look of the second round."""
-    return path.name == FIRST_ROWS or not (out / STATE).exists()
-
-
-def finish(out: Path, tracer: Tracer, labels: Labels, path: Path) -> Proof:
-    """Test the fixed policy with the labels of a file, and write the certificate or more rows.
-
-    Raises:
-        InputError: No second round was begun here, or a row was edited, added or drawn for another
-            policy. Nothing is written then.
-    """
-    second = read_second_round(out)
-    second.probe.check(subject_of(tracer))
-    second.tell(_labels_of(second, labels, path))
-    return conclude(out, second, labels)
-
-
-def read_second_round(out: Path) -> SecondRound:
-    """Return the second round that was begun in a folder.
-
-    Raises:
-        InputError: No second round was begun, or its files do not belong together.
-    """
-    probe = Probe.read(out / POLICY)
-    try:
-        return SecondRound.from_json((out / STATE).read_text(encoding="utf-8"), probe)
-    except OSError as error:
-        raise InputError(f"no second round was begun in {out}: {error.strerror}") from error
-
-
-def conclude(out: Path, second: SecondRound, labels: Labels) -> Proof:
-    """Test the labels of a look, and write the certificate or more rows.
-
-    Raises:
-        InputError: A row has no label, or a row of the table was edited. Nothing is written then.
-    """
-    probe, proof = second.probe, second.verdict()
-    if proof.certificate is not None:
-        probe.write(out / f"answer{SUFFIX}")
-        write_text(out / "certificate.toml", proof.certificate.to_toml())
-        return proof
-    more: Sequence[str] = ["Every row on which they differ is labelled; there are no more."]
-    if second.asked < len(second.rows):
-        _require_table(second, labels)
-        more = _offer(out, second, labels)
-    return Proof(proof.drawn, None, " ".join([proof.words, *more]))
-
-
-def _labels_of(second: SecondRound, labels: Labels, path: Path) -> dict[str, str | None]:
-    """Return the labels of a file by row; rows missing from the file count as skipped."""
-    drawn, columns = {row.text: row.id for row in second.open_rows}, labels.columns
-    result: dict[str, str | None] = {}
-    for place, row in enumerate(_labelled_rows(path, labels.columns.label), start=1):
-        text, name = row.get(columns.text), row.get(columns.id or "") or f"row {place}"
-        id = drawn.get(text if isinstance(text, str) else "")
-        if id is None:
-            edited = name in drawn.values()
-            why = "its text was edited" if edited else "it was not drawn for this policy and look"
-            raise InputError(f"{path}, {name}: {why}. Restore the drawn rows and add labels only")
-        if id in result:
-            raise InputError(f"{path}, {name}: the row is there twice")
-        result[id] = cell_text(row.get(labels.columns.label)).strip() or None
-    return dict.fromkeys(drawn.values()) | result
-
-
-def _labelled_rows(path: Path, column: str) -> list[dict[str, Any]]:
-    """Return the rows of a file; InputError if it has no column of labels."""
-    rows = read_objects(path)
-    if not any(column in row for row in rows):
-        columns = ", ".join(dict.fromkeys(name for row in rows for name in row))
-        raise InputError(
-            f"{path} has no column {column!r} for the labels; it has {columns}. Rename one to "
-            f"{column!r}"
-        )
-    return rows
-
-
-def _require_table(second: SecondRound, labels: Labels) -> None:
-    """Raise InputError if a row of the next look was edited since it was drawn."""
-    for row in second.rows[second.asked : second.asked + ROWS]:
-        if labels.table.get(row.id, {}).get(labels.columns.text) != row.text:
-            raise InputError(f"row {row.id} of the table is not what it was when it was drawn")
-
-
-def draw_first(source: str, settings: TableOptions, out: Path) -> str | None:
-    """Write the first rows to label of a table without labels.
-
-    Returns:
-        An explanation for the user; None if a row of the table has a label.
-
-    Raises:
-        InputError: The rows were written before and have labels.
-    """
-    unlabelled = read_unlabelled(source, settings)
-    if unlabelled is None:
-        return None
-    table, columns, notes = unlabelled
-    column, path = columns.label, out / FIRST_ROWS
-    if path.exists() and _has_labels(path, column):
-        raise InputError(f"{path} has labels: give it by --next {path}, or move it away")
-    out.mkdir(parents=True, exist_ok=True)
-    drawn = {id: table[id] for id in random_order(table, columns.text)[:FIRST]}
-    write_rows(path, [*drawn.values()], column)
-    words = (
-        f"Nothing is labelled yet. Label the {counted(len(drawn), 'row')} in {path} (column "
-        f"`{column}`), drawn at random, and run the same command with --next {path}."
-    )
-    return "\n".join([words, *notes])
-
-
-def random_order(table: Mapping[str, Row], column: str) -> list[str]:
-    """Return the ids of the rows with a text, in the random order in which they are labelled."""
-    ids = [*table]
-    order = [ids[i] for i in np.random.default_rng(SEED).permutation(len(ids))]
-    return [id for id in order if cell_text(table[id].get(column)).strip()]
-
-
-def read_round(source: str, settings: TableOptions, path: Path | None, out: Path | None) -> Labels:
-    """Return the labels of round one, from the table or from a separate file of its first rows.
-
-    Args:
-        source: The table.
-        settings: Its columns and the task.
-        path: A file of labelled rows; None if the table has the labels.
-        out: The folder of the try.
-
-    Raises:
-        InputError: The table has labels and no second round was begun, or a row or label of the
-            file does not match the table. Nothing is written then.
-    """
-    if path is None or out is None:
-        return read_labels(source, settings)
-    unlabelled = read_unlabelled(source, settings)
-    if unlabelled is None:
-        if is_first(path, out):
-            raise InputError(f"no second round was begun in {out}: {source} has labels already")
-        return read_labels(source, settings)
-    table, columns, notes = unlabelled
-    column, file = columns.label, path if is_first(path, out) else out / FIRST_ROWS
-    first = _labelled_rows(file, column)
-    labels = read_labels(
-        _with_labels(table, first, column, source, file), replace(settings, label=column)
-    )
-    if file.name != FIRST_ROWS:  # which later rounds read again
-        out.mkdir(parents=True, exist_ok=True)
-        values = [cell_text(row.get(column)) for row in first]
-        write_rows(out / FIRST_ROWS, first, column, values)
-    return replace(labels, name=Path(source).stem, notes=(*notes, *labels.notes))
-
-
-def _with_labels(
-    table: Mapping[str, Row], labelled: Sequence[Row], column: str, source: str, path: Path
-) -> list[dict[str, Any]]:
-    """Return the rows of a table with the labels of equal rows of a file."""
-    rows = [dict(row) for row in table.values()]
-    # Reversed, so that the first of several equal rows gets the label.
-    places = {_content(row, column): row for row in reversed(rows)}
-    for place, row in enumerate(labelled, start=1):
-        same = places.get(_content(row, column))
-        if same is None:
-            raise InputError(f"{path}, row {place}: no row of {source} is like it; was it edited?")
-        same[column] = row.get(column)
-    return rows
-
-
-def _content(row: Mapping[str, Any], label: str) -> str:
-    texts = {name: cell_text(cell) for name, cell in sorted(row.items()) if name != label}
-    return to_json({name: text for name, text in texts.items() if text})
-
-
-def write_rows(
-    path: Path,
-    rows: Sequence[Mapping[str, Any]],
-    label: str,
-    values: Sequence[str | None] | None = None,
-) -> None:
-    """Write rows of the user's table with a column of labels, empty where a value is None."""
-    columns = list(dict.fromkeys([*(name for row in rows for name in row), label]))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns)
-    writer.writeheader()
-    for row, value in zip(rows, values or [None] * len(rows), strict=True):
-        writer.writerow({name: cell_text(cell) for name, cell in row.items()} | {label: value})
-    write_text(path, text.getvalue())

@@ -1,7 +1,6 @@
 // The labelling page: one text at a time, by keyboard or by hand. All text is set as text.
 
 const at = (id) => document.getElementById(id);
-const tab = crypto.randomUUID();
 const KEYS = 9; // options that have a key
 const SHORT = 70; // words of a text that is shown whole
 let state = null, shown = null, busy = false, listed = "";
@@ -18,30 +17,30 @@ async function call(path, body) {
 }
 
 // Sends one request at a time: a key that is pressed meanwhile does nothing.
-async function send(path, body, said = "") {
+async function send(path, body, said = () => "") {
   if (busy) return;
   busy = true;
   try {
     show(await call(path, body));
-    at("said").textContent = said;
+    at("said").textContent = said();
     at("alert").textContent = "";
   } catch (error) {
     at("alert").textContent = error.message;
-    if (error.again) show(await call("next", { tab }).catch(() => state));
+    if (error.again) show(await call("state").catch(() => state));
   } finally {
     busy = false;
   }
 }
 
-const label = (name) => shown && send("label", { tab, row: shown.row, label: name }, `Labelled ${name}. Backspace undoes it.`);
-const skip = () => shown && send("label", { tab, row: shown.row, label: null }, "Skipped. Backspace undoes it.");
-const undo = () => shown && send("undo", { tab }, state.done ? "Undone." : "There is nothing to undo in this round.");
+const undoes = (done) => (shown ? `${done}. Backspace undoes it.` : `${done}.`); // a complete round is in use
+const label = (name) => shown && send("label", { row: shown.row, label: name }, () => undoes(`Labelled ${name}`));
+const skip = () => shown && send("label", { row: shown.row, label: null }, () => undoes("Skipped"));
+const undo = () => shown && send("undo", {}, () => (state.undone ? "Undone." : "There is nothing to undo in this round."));
 
 function show(next) {
   state = next;
   at("instructions").textContent = state.instructions || "Which option is right?";
-  if ("shown" in next) showText(next.shown);
-  if (next.more || next.ended) showText(null);
+  showText(next.shown);
   showProgress();
   showVerdict();
   showCurve();
@@ -101,8 +100,7 @@ function showProgress() {
   at("bar").max = state.rows || 1;
   at("bar").value = state.done;
   at("progress").textContent = `${state.done} of ${state.rows}: ${purpose}${timeLeft(state.seconds_left)}${reading}`;
-  const waits = state.done < state.rows ? "The other texts of this round are open in another tab." : `${state.doing} …`;
-  at("waiting").textContent = shown || ended ? "" : waits;
+  at("waiting").textContent = shown || ended ? "" : `${state.doing} …`;
 }
 
 function showVerdict() {
@@ -164,11 +162,12 @@ at("search").addEventListener("input", listOptions);
 at("more").addEventListener("click", () => send("go-on", { more: true }));
 at("stop").addEventListener("click", () => send("go-on", { more: false }));
 
-// While there is a text only the progress is asked for; while there is none, the next text.
+// Asks for the progress, and for a text while there is none.
 async function look() {
   if (!busy) {
-    const waits = !shown && !state?.more && !state?.ended;
-    await (waits ? send("next", { tab }) : call("state").then((next) => busy || show(next), () => {}));
+    const waits = !shown;
+    const alert = (message) => { if (waits) at("alert").textContent = message; };
+    await call("state").then((next) => { if (!busy) { show(next); alert(""); } }, (error) => alert(error.message));
   }
   document.documentElement.dataset.ready = "true";
   const slow = shown || (state?.ended && state?.result);
