@@ -2,15 +2,13 @@
 
     OMP_NUM_THREADS=1 python experiments/releases.py FOLDER
 
-FOLDER has the checkouts `DoLa`, `SLED`, `surface-form-competition`, `few-shot-learning` and
-`StaICC` at the commits below. The model is an embedded one. Each release gets the
-tokens of a question and a model with early exits, or the candidates' probabilities,
-and computes scores with its code. Packages that the releases import but do not need for this
-are replaced by empty modules. The result goes into src/lastword/methods/releases.csv, which
-`lastword compare` prints.
+FOLDER has the checkouts `DoLa`, `SLED`, `surface-form-competition` and `StaICC` at the commits
+below. The model is an embedded one. Each release gets the tokens of a question and a model with
+early exits, or the candidates' probabilities, and computes scores with its code. Packages that the
+releases import but do not need for this are replaced by empty modules. The result is printed;
+docs/methods.md has it.
 """
 
-import csv
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -30,15 +28,13 @@ from lm_eval.models.huggingface import HFLM
 from lastword import Item, Tracer
 from lastword.cli.benchmarks import read_benchmarks
 from lastword.methods import resolve
-from lastword.methods.batch_calibrated import BatchCalibrated
+from lastword.methods.batch_calibrated import batch_calibrated, means_of
 from lastword.methods.contract import Evidence
 from lastword.methods.dola import premature_depths
 from lastword.rule.geometry import Trajectory
 
-OUT = Path(__file__).parents[1] / "src" / "lastword" / "methods" / "releases.csv"
 DOLA, SLED = "voidism/DoLa at 805230e", "JayZhang42/SLED at 00067af"
 SURFACE = "peterwestuw/surface-form-competition at ffc22c6"
-FEW_SHOT = "tonyzhaozh/few-shot-learning at e04d864"
 STAICC = "hc495/StaICC at 9d13532 (by others)"
 HARNESS = f"lm-evaluation-harness {lm_eval.__version__}"
 QUESTIONS, TEXTS = 12, 24
@@ -93,15 +89,7 @@ def layers(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
     evolution = {"mode": "SLED", "evolution_rate": 2.5, "evolution_scale": 75}
     released: dict[str, tuple[str, Any, dict[str, Any]]] = {
         "dola": (DOLA, dola, {**bare, "candidate_premature_layers": upper}),
-        "dola-static": (DOLA, dola, {**bare, "mode": "dola-static", "premature_layer": depth // 2}),
-        "dola-eq4-released": (DOLA, dola, {"mode": "dola", "candidate_premature_layers": upper}),
         "sled": (SLED, sled, {**evolution, "post_softmax": True}),
-        "sled-raw": (SLED, sled, evolution),
-        "sled-sparse": (
-            SLED,
-            sled,
-            {**evolution, "post_softmax": True, "candidate_premature_layers": upper},
-        ),
     }
     harness = HFLM(pretrained=model, tokenizer=tracer.tokenizer, batch_size=1)
     ((questions, template),) = read_benchmarks(["demo"], [], None, QUESTIONS)
@@ -131,24 +119,18 @@ def labels(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
     prompts = [f"Text: {text[:30]}\nTeam:" for text in table["text"][:TEXTS]]
     free = tuple(f"Text: {text}\nTeam:" for text in ("N/A", "", "[MASK]"))
     items = [Item(p, TEAMS, blind_prompt="Text:\nTeam:", content_free=free) for p in prompts]
-    names = ["base-mean", "dcpmi", "contextual-released"]
+    names = ["base-mean", "dcpmi"]
     encoded: list[Any] = tracer.encode(items)
     methods = resolve(names, tracer.facts)
     scores = [tracer.compare([item], methods)[0] for item in encoded]
     surface = load_release(folder / "surface-form-competition" / "utils.py", "openai")
-    few_shot = load_release(
-        folder / "few-shot-learning" / "run_classification.py", "data_utils", "utils"
-    )
-    contents = [tracer.correct(prompt, TEAMS).base_scores for prompt in free]
     for item, ours in zip(encoded, scores, strict=True):
         yield "dcpmi", SURFACE, (mutual(surface, tracer, item), ours["dcpmi"])
-        expected = calibrated_by(few_shot, np.exp(ours["base-mean"]), np.exp(contents))
-        yield "contextual-released", FEW_SHOT, (expected, ours["contextual-released"])
     staicc = load_release_of_package(folder / "StaICC")
     b = [ours["base-mean"] for ours in scores]
     p = [np.exp(each) / np.exp(each).sum() for each in b]
     evidence = [evidence_of(each) for each in b]
-    method = BatchCalibrated(tracer.facts).fitted(evidence)
+    method = batch_calibrated(tracer.facts, means_of(evidence))
     theirs = np.log(staicc.batch_calibration(p, batch_size=len(p)))
     mine = [method.scores(each) for each in evidence]
     # Theirs end with a softmax: logarithms agree up to a constant per item.
@@ -166,26 +148,6 @@ def mutual(surface: Any, tracer: Tracer, item: Any) -> list[float]:
         sources, targets = [list(s[:n]) for s, n in at], [list(s[n:]) for s, n in at]
         entropies.append(surface.cross_entropy_list(sources, targets, called))
     return [blind - entropy for blind, entropy in zip(*entropies, strict=True)]
-
-
-def calibrated_by(few_shot: Any, probs: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """Return the logarithm of the values of which `eval_accuracy` takes the largest."""
-    answers = [
-        {"choices": [{"logprobs": {"token_logprobs": [np.log(p)]}}]} for row in free for p in row
-    ]
-    few_shot.complete = mock.MagicMock(side_effect=answers)
-    few_shot.construct_prompt, few_shot.np = lambda *_: "", np
-    params = {"label_dict": {i: [team] for i, team in enumerate(TEAMS)}, "model": ""}
-    p_cf = few_shot.get_p_content_free(params, [], [], range(len(free)))
-    columns: list[np.ndarray] = []
-
-    def largest(values: np.ndarray) -> int:
-        columns.append(values[:, 0])
-        return int(values.argmax())
-
-    with mock.patch.object(np, "argmax", largest):
-        few_shot.eval_accuracy(probs[None], [0], mode="diagonal_W", p_cf=p_cf)
-    return np.asarray(np.log(columns[0]))
 
 
 def load_release_of_package(folder: Path) -> Any:
@@ -222,13 +184,8 @@ def main() -> None:
             difference = np.abs(np.asarray(theirs) - np.asarray(ours))
             counts[name, release] += difference.size
             largest[name, release] = max(largest[name, release], float(difference.max()))
-    with OUT.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["method", "release", "scores", "difference"])
-        for name, release in counts:
-            row = (name, release, counts[name, release], f"{largest[name, release]:.2g}")
-            writer.writerow(row)
-            print(*row)
+    for name, release in counts:
+        print(name, release, counts[name, release], f"{largest[name, release]:.2g}")
 
 
 if __name__ == "__main__":

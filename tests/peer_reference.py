@@ -1,4 +1,4 @@
-"""DoLa, SLED and DeLTa in float64, token by token, in the most direct form.
+"""DoLa and SLED in float64, token by token, in the most direct form.
 
 Written from the published formulas, independent of the package. `positions` runs a model on one
 candidate at a time.
@@ -78,12 +78,12 @@ def jensen_shannon(late: np.ndarray, early: np.ndarray) -> float:
     return float(sum(np.sum(np.exp(p) * (p - np.log(mean))) for p in (late, early)) / 2)
 
 
-def contrast(at: Position, *, normed: bool, layers: Sequence[int] | None = None) -> np.ndarray:
+def contrast(at: Position, *, normed: bool) -> np.ndarray:
     """Return S of every token: log p_L - log p_l*."""
     readings = at.normed if normed else at.raw
     late = log_softmax(at.normed[-1])
     best, chosen = -np.inf, None
-    for layer in layers or premature(len(at.normed) - 1):
+    for layer in premature(len(at.normed) - 1):
         early = log_softmax(readings[layer])
         divergence = dola_divergence(late, early)
         if divergence > best:
@@ -92,28 +92,13 @@ def contrast(at: Position, *, normed: bool, layers: Sequence[int] | None = None)
     return late - chosen
 
 
-def plausible(at: Position, *, released: bool) -> np.ndarray:
-    """Return S with -1000 for implausible tokens, set before or after the softmax."""
-    s, p = contrast(at, normed=False), np.exp(log_softmax(at.normed[-1]))
-    low = p < 0.1 * p.max()
-    if released:
-        return np.where(low, -1000.0, log_softmax(s))
-    return log_softmax(np.where(low, -1000.0, s))
-
-
-def evolved(
-    at: Position,
-    k: int = 75,
-    alpha: float = 2.5,
-    steps: int = 10,
-    layers: Sequence[int] | None = None,
-) -> np.ndarray:
-    """Return SLED's h of every token, by default from every earlier depth."""
+def evolved(at: Position, k: int = 75, alpha: float = 2.5, steps: int = 10) -> np.ndarray:
+    """Return SLED's h of every token, from every earlier depth."""
     depth = len(at.normed) - 1
     z = at.normed[depth]
     inside = sorted(range(len(z)), key=lambda v: (-z[v], v))[:k]
     m: dict[tuple[int, int], float] = {}
-    for n in range(depth) if layers is None else layers:
+    for n in range(depth):
         p, d = np.exp(log_softmax(at.raw[n])), at.raw[n] - z
         for i in inside:
             one_hot = np.zeros(len(z))
@@ -135,23 +120,9 @@ def evolved(
     return h
 
 
-def delta(at: Position) -> np.ndarray:
-    """Extrapolate each token's logit over depths M..N linearly to Lambda = L + 1."""
-    depth = len(at.normed) - 1
-    depths = np.arange(depth // 2, depth + 1)
-    slope, height = np.polyfit(depths, np.stack([at.normed[n] for n in depths]), 1)
-    return log_softmax(slope * (depth + 1) + height)
-
-
 # Scores of every token [V] at a position.
 PEERS: dict[str, Callable[[Position], np.ndarray]] = {
     "dola": lambda at: contrast(at, normed=False),
     "dola-normed": lambda at: contrast(at, normed=True),
-    "dola-eq4": lambda at: plausible(at, released=False),
-    "dola-eq4-released": lambda at: plausible(at, released=True),
-    "dola-static": lambda at: contrast(at, normed=False, layers=[(len(at.normed) - 1) // 2]),
     "sled": lambda at: log_softmax(evolved(at)),
-    "sled-raw": evolved,
-    "sled-sparse": lambda at: log_softmax(evolved(at, layers=premature(len(at.normed) - 1))),
-    "delta": delta,
 }

@@ -21,7 +21,7 @@ from lastword.errors import ItemError, NonFiniteError
 from lastword.lab.benchmarks.benchmark import Dataset
 from lastword.lab.benchmarks.jsonl import jsonl
 from lastword.methods.contract import Facts
-from lastword.methods.trace import Trace
+from lastword.methods.trace import trace
 from lastword.model.digest import digests
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Trajectory
@@ -61,7 +61,7 @@ class TracerDouble:
         self.tell, self.described = tell, described
         self.certificate: Any = None
         self.chat, self.source = None, {"model": "double/words"}
-        self.correction = Trace(Facts(9, 100, invariant, self.theta))
+        self.correction = trace(Facts(9, 100, invariant, self.theta))
         self.groups: list[list[str | None]] = []
 
     @property

@@ -169,29 +169,20 @@ def test_the_command_compares_methods_and_resumes(tmp_path):
     arguments += [f"--method={name}" for name in ("trace", "dola", "sled@mean")]
     done, again = (CliRunner().invoke(app, arguments) for _ in range(2))
     assert done.exit_code == 0, done.output
-    judged, beside, releases = done.stdout.split("\n\n")
+    judged, beside = done.stdout.split("\n\n")
     methods = ["Method", "trace", "dola", "sled@mean"]
     assert [line.split(",")[2] for line in judged.splitlines()] == [*methods, *UNREAD, ORACLE]
     assert [line.split(",")[2] for line in beside.splitlines()] == methods
-    assert [line.split(",")[:2] for line in releases.splitlines()[1:]] == [
-        ["trace", "from the paper alone"],
-        ["dola", "voidism/DoLa at 805230e"],
-        ["sled", "JayZhang42/SLED at 00067af"],
-    ]
     assert again.stdout == done.stdout
 
 
 def test_the_command_lists_methods_and_refuses_unknown_ones():
     listed = CliRunner().invoke(app, ["compare", "--list"])
-    assert listed.exit_code == 0 and "dola-eq4" in listed.stdout
+    assert listed.exit_code == 0 and "dola-normed" in listed.stdout
     for order in (["--list", "--json"], ["--json", "--list"]):
         rows = json.loads(CliRunner().invoke(app, ["compare", *order]).stdout)
         names = [line.split()[0] for line in listed.stdout.splitlines()]
         assert [row["name"] for row in rows] == names and all(row["summary"] for row in rows)
-        release = {row["name"]: row["release"] for row in rows}
-        assert release["delta"] == "from the paper alone"
-        assert release["length-only"] == "no publication"
-        assert release["dcpmi"].startswith("peterwestuw/surface-form-competition at ffc22c6")
     arguments = ["compare", "--model", "nowhere", "--benchmark", "demo", "--method", "dolla"]
     refused = CliRunner().invoke(app, arguments)
     assert "no method dolla" in str(refused.exception)

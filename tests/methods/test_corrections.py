@@ -1,7 +1,6 @@
 """Corrections that read the question, against their formulas in float64."""
 
 import json
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,11 +16,10 @@ from lastword.errors import CertificateError, InputError, ItemError, RecordError
 from lastword.lab.benchmarks import find
 from lastword.lab.report.cost import read_timings
 from lastword.methods import correction_of, resolve
-from lastword.methods.batch_calibrated import BatchCalibrated, Running, label_set
+from lastword.methods.batch_calibrated import Running, batch_calibrated, label_set, means_of
 from lastword.methods.contract import Evidence, Facts
-from lastword.methods.correction import Correction, Scored
-from lastword.methods.gated import TraceGated
-from lastword.methods.pmi import Pmi
+from lastword.methods.gated import trace_gated
+from lastword.methods.pmi import pmi
 from lastword.model.blind import BlindScores
 from lastword.records.decision import Decision
 from lastword.records.explanation import explain
@@ -100,9 +98,9 @@ def test_pmi_agrees_with_its_formula_as_a_method_and_as_a_correction(name, weigh
 def test_sums_use_the_token_counts_of_each_prompt():
     tokens, blind = np.array([2, 1]), np.array([3, 1])
     given = evidence([-1, -1], [-2, -2], candidates=("né", "b"), tokens=tokens, blind_tokens=blind)
-    assert Pmi(FACTS, 1.0, "sum").scores(given).tolist() == [4, 1]
-    np.testing.assert_allclose(Pmi(FACTS, 1.0, "bytes").scores(given), [4 / 3, 1])
-    assert Pmi(FACTS).scores(evidence([-1, -2])) is None
+    assert pmi(FACTS, 1.0, "sum").scores(given).tolist() == [4, 1]
+    np.testing.assert_allclose(pmi(FACTS, 1.0, "bytes").scores(given), [4 / 3, 1])
+    assert pmi(FACTS).scores(evidence([-1, -2])) is None
 
 
 def passes_gate(decision: Decision, blind: np.ndarray) -> bool:
@@ -150,7 +148,7 @@ def test_the_gate_must_exceed_half_the_margin_and_the_minimum():
 
     def gate(first: float, blind: float) -> Any:
         S, other = ([[0, *[-2] * 4], [score, *[-3] * 4]] for score in (first, blind))
-        verdict = TraceGated(facts).next(evidence(S, other))
+        verdict = trace_gated(facts).next(evidence(S, other))
         assert isinstance(verdict, Ruling)
         return verdict.correction.gates["question"], verdict.correction.operator
 
@@ -166,7 +164,7 @@ def test_the_gate_must_exceed_half_the_margin_and_the_minimum():
 def test_a_mix_is_gated_at_the_last_depth(blind, held):
     t = np.array([-1.9, -0.5])  # sharper, and prefers the other candidate
     # The last depth moves it by -2.1 - blind, which must exceed 1e-4.
-    verdict = TraceGated(Facts(4, 10, 2.0)).next(evidence([-2.0, -2.1], [-2.0, blind], t))
+    verdict = trace_gated(Facts(4, 10, 2.0)).next(evidence([-2.0, -2.1], [-2.0, blind], t))
     assert isinstance(verdict, Ruling)
     assert verdict.correction.operator == ("mix" if held else "base")
     assert verdict.correction.mixing == (1.0 if held else 0.0)
@@ -186,28 +184,6 @@ def test_a_missing_blind_prompt_is_an_error_or_keeps_the_models_answer():
     assert "corrects by pmi@0.5" in repr(decider(2.0, "pmi@0.5"))
     assert decider(2.0, "pmi@0.5").describe()["correction"] == "pmi@0.5"
     assert "correction" not in decider(2.0).describe()
-
-
-def test_a_user_defined_correction_is_accepted():
-    inner = correction_of("base-mean", Facts(6, 300, 1.0))
-
-    class Last:
-        """A correction that chooses the last candidate."""
-
-        name = "last"
-        needs = Pmi(FACTS).needs
-
-        def next(self, evidence: Evidence) -> Any:
-            step = inner.next(evidence)
-            if not isinstance(step, Ruling):
-                return step
-            scores = np.arange(len(evidence.candidates), dtype=float)
-            return replace(step, correction=replace(step.correction, scores=scores))
-
-    assert isinstance(Last(), Correction)
-    engine = Decider(Tracer(families.build("llama"), families.tokenizer()), correction=Last())
-    last = [len(item.candidates) - 1 for item in items()]
-    assert [d.index for d in engine.correct_many(items())] == last
 
 
 @pytest.mark.parametrize(
@@ -305,7 +281,7 @@ def test_contextual_divides_by_the_content_free_distribution():
     engine, correcting = decider(2.0), decider(2.0, "contextual")
     with_free = [Item(i.prompt, i.candidates, content_free=FREE) for i in items()[:12]]
     encoded: Any = engine.encode(with_free)
-    methods = resolve(["contextual", "contextual-released"], engine.tracer.facts)
+    methods = resolve(["contextual"], engine.tracer.facts)
     alone = engine.tracer.decide_group(encoded, Scope("base", methods=methods))
     compared = [decision.methods for decision in alone]
     carried = engine.decide_group(encoded, Scope(methods=methods))
@@ -320,23 +296,11 @@ def test_contextual_divides_by_the_content_free_distribution():
         expected = np.log(p) - np.log(sum(free_probs) / len(free_probs))
         for scores in (alone["contextual"], beside.methods["contextual"], by.scores):
             np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
-        release = released(np.exp(b), [np.exp(scores) for scores in free_scores])
-        assert int(np.argmax(alone["contextual-released"])) == int(release.argmax())
-        np.testing.assert_allclose(np.exp(alone["contextual-released"]), release, rtol=1e-5)
         assert beside.content_free_scores is not None
         np.testing.assert_allclose(beside.content_free_scores, free_scores, rtol=1e-5, atol=1e-5)
         assert by.blind_scores is None and np.isnan(by.trajectory[:, :-1]).all()
         changed += by.corrected
     assert changed
-
-
-def released(label_probs: np.ndarray, content_free: list[np.ndarray]) -> np.ndarray:
-    """Compute `diagonal_W` as `eval_accuracy` of tonyzhaozh/few-shot-learning at e04d864 does."""
-    p_cf = np.mean(np.array(content_free), axis=0)
-    p_cf = p_cf / np.sum(p_cf)
-    weight = np.linalg.inv(np.identity(len(p_cf)) * p_cf)
-    normalised = label_probs / np.sum(label_probs)
-    return np.matmul(weight, np.expand_dims(normalised, axis=-1))[:, 0]
 
 
 def calls(answer: Any, labels: list[str]) -> Evidence:
@@ -356,30 +320,30 @@ def random_answers(count: int) -> list[Evidence]:
     return answers
 
 
-@pytest.mark.parametrize("log", [False, True])
-def test_a_batch_is_calibrated_by_the_mean_of_its_label_set(log):
+def test_a_batch_is_calibrated_by_the_mean_of_its_label_set():
     answers, rng = random_answers(60), np.random.default_rng(1)
     others = [calls(rng.dirichlet([1, 9]), ["yes", "no"]) for _ in range(30)]
-    method = BatchCalibrated(FACTS, log).fitted([*answers, *others])
-    assert set(method.means) == {label_set(LABELS), label_set(["no", "yes"])}
+    means = means_of([*answers, *others])
+    assert set(means) == {label_set(LABELS), label_set(["no", "yes"])}
+    unfitted = batch_calibrated(FACTS)
+    assert unfitted.fit is not None and unfitted.scores(answers[0]) is None
+    method = unfitted.fit([*answers, *others])
     places = [[e.candidates.index(label) for label in LABELS] for e in answers]
     table = np.exp([e.trajectory.base[at] for e, at in zip(answers, places, strict=True)])
     mean = table.sum(axis=0) / len(table)
-    assert not BatchCalibrated(FACTS, log).fitted(answers[:19]).means  # below the minimum of 20
-    expected = np.log(table / mean) if log else table - mean
-    for wanted, at, answer in zip(expected, places, answers, strict=True):
+    assert not means_of(answers[:19])  # below the minimum of 20
+    for wanted, at, answer in zip(table - mean, places, answers, strict=True):
         np.testing.assert_allclose(method.scores(answer)[at], wanted, atol=1e-12)
     assert method.scores(calls([0.5, 0.5], ["yes", "maybe"])) is None
     # The fitted means do not change: scores do not depend on the order of items.
-    verdict = Scored("batch-calibrated", FACTS, method).next(answers[5])
+    verdict = method.next(answers[5])
     assert isinstance(verdict, Ruling)
     np.testing.assert_array_equal(verdict.correction.scores, method.scores(answers[5]))
 
 
-@pytest.mark.parametrize("log", [False, True])
-def test_a_running_mean_corrects_only_after_twenty_answers(log):
-    answers, name = random_answers(40), "batch-calibrated-log" if log else "batch-calibrated"
-    running: Any = correction_of(name, FACTS)
+def test_a_running_mean_corrects_only_after_twenty_answers():
+    answers = random_answers(40)
+    running: Any = correction_of("batch-calibrated", FACTS)
     for i, answer in enumerate(answers):
         correction = running.next(answer).correction
         gate = correction.gates["seen"]
@@ -388,9 +352,9 @@ def test_a_running_mean_corrects_only_after_twenty_answers(log):
             assert correction.operator == "base"
             np.testing.assert_array_equal(correction.scores, answer.trajectory.base)
         else:
-            method = BatchCalibrated(FACTS, log).fitted(answers[: i + 1])
+            method = batch_calibrated(FACTS, means_of(answers[: i + 1]))
             np.testing.assert_allclose(correction.scores, method.scores(answer))
-    small = Running(name, FACTS, most=2)
+    small = Running(frozenset([4]), most=2)
     for labels in (["a", "b"], ["c", "d"], ["a", "b"], ["e", "f"]):
         small.next(calls([0.5, 0.5], labels))
     counts = []

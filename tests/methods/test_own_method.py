@@ -1,7 +1,5 @@
 """Methods and corrections of a user, passed as objects."""
 
-from dataclasses import dataclass
-
 import families
 import numpy as np
 import pytest
@@ -9,42 +7,21 @@ import pytest
 from lastword import Decider, Tracer
 from lastword.decide.batch import Scope
 from lastword.errors import ItemError
-from lastword.methods import Aggregation, Evidence, Facts, Needs
+from lastword.methods import Evidence, Method, Needs
 
 
-@dataclass(frozen=True)
-class LastAgreeing:
-    """The last depth that agrees with the one after it."""
-
-    facts: Facts
-    aggregation: Aggregation = "mean"
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(frozenset(range(self.facts.depth + 1)))
-
-    def scores(self, evidence: Evidence) -> np.ndarray:
-        S = evidence.trajectory.scores
-        choices = S.argmax(axis=0)
-        agreeing = np.flatnonzero(choices[:-1] == choices[1:])
-        return S[:, agreeing[-1]] if len(agreeing) else evidence.trajectory.base
+def last_agreeing(evidence: Evidence) -> np.ndarray:
+    """Return the scores of the last depth that agrees with the one after it."""
+    S = evidence.trajectory.scores
+    choices = S.argmax(axis=0)
+    agreeing = np.flatnonzero(choices[:-1] == choices[1:])
+    return S[:, agreeing[-1]] if len(agreeing) else evidence.trajectory.base
 
 
-@dataclass(frozen=True)
-class Raised:
-    """The candidate that the question raised most."""
-
-    facts: Facts
-    aggregation: Aggregation = "mean"
-
-    @property
-    def needs(self) -> Needs:
-        last = frozenset([self.facts.depth])
-        return Needs(last, blind=last)
-
-    def scores(self, evidence: Evidence) -> np.ndarray:
-        assert evidence.blind is not None
-        return evidence.trajectory.base - evidence.blind.base
+def raised(evidence: Evidence) -> np.ndarray:
+    """Return how much the question raises each candidate."""
+    assert evidence.blind is not None
+    return evidence.trajectory.base - evidence.blind.base
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +31,8 @@ def tracer() -> Tracer:
 
 def test_a_method_scores_and_corrects(tracer):
     items = families.random_items(3, 4, candidates=(2, 3))
-    own = LastAgreeing(tracer.facts)
+    every = frozenset(range(tracer.facts.depth + 1))
+    own = Method("last-agreeing", Needs(every), last_agreeing)
     compared = list(tracer.correct_many(items, methods={"own": own}))
     corrected = list(Decider(tracer, correction=own).correct_many(items))
     encoded = tracer.encode(items)
@@ -66,11 +44,13 @@ def test_a_method_scores_and_corrects(tracer):
         expected = S[:, agreeing[-1]] if agreeing else S[:, 6]
         for scores in (decision.methods["own"], other.scores):
             np.testing.assert_allclose(scores, expected, rtol=1e-5)
-        assert (other.operator, other.index) == ("LastAgreeing", int(expected.argmax()))
+        assert (other.operator, other.index) == ("last-agreeing", int(expected.argmax()))
 
 
 def test_a_correction_reads_the_blind_prompt_that_it_needs(tracer):
-    decider = Decider(tracer, correction=Raised(tracer.facts))
+    last = frozenset([tracer.facts.depth])
+    own = Method("raised", Needs(last, blind=last), raised)
+    decider = Decider(tracer, correction=own)
     prompts = {"prompt": "w4 w9", "candidates": ["w5", "w6 w7"]}
     decision = decider.correct(**prompts, blind_prompt="w9")
     base, blind = (

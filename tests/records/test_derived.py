@@ -23,7 +23,7 @@ from lastword.records.info import read_run
 from lastword.records.stored import read_cells
 
 NAMES = ["pmi@0.5", "dcpmi", "contextual", "early-exit@0.5", "question-blind", "trace-gated"]
-BATCH = ["batch-calibrated", "batch-calibrated-log"]
+BATCH = ["batch-calibrated"]
 
 
 def rows() -> Iterator[dict[str, Any]]:

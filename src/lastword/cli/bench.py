@@ -60,7 +60,7 @@ def bench(
         check_writable(out)
     with waiting("reading the data"):
         from lastword.lab.timing.run import AGAINST, bench
-        from lastword.methods.correction import require_pure
+        from lastword.methods.contract import require_pure
 
         templates = [] if template is None else [template]
         dataset, first = read_benchmarks([benchmark], templates, data, limit)[0]

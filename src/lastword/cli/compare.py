@@ -9,7 +9,7 @@ from lastword.cli import options as opt
 from lastword.cli.benchmarks import read_benchmarks
 from lastword.cli.evaluate import evaluated, warn_of_branches
 from lastword.cli.model import load_decider, load_options
-from lastword.cli.output import printable, say, show_tables
+from lastword.cli.output import say, show_tables
 from lastword.cli.progress import waiting
 from lastword.files.strict_json import to_json
 
@@ -22,17 +22,12 @@ def _list(context: Any, option: Any, value: bool) -> bool:
     values = {**context.params, str(option.name): value}
     if not values.get("list") or "json" not in values:
         return value
-    from lastword.methods import METHODS, check_of
+    from lastword.methods import METHODS
 
-    rows = [(name, row.summary, row.source, str(check_of(name))) for name, row in METHODS.items()]
-    if values["json"]:
-        keys = ("name", "summary", "source", "release")
-        typer.echo(to_json([dict(zip(keys, row, strict=True)) for row in rows]))
-        raise typer.Exit
-    width = max(len(name) for name, *_ in rows)
-    for name, summary, source, release in rows:
-        origin = f"{source}; {release}"
-        typer.echo(f"{name:<{width}}  {printable(summary)} ({printable(origin)})")
+    rows = [{"name": n, "summary": m.summary, "source": m.source} for n, m in METHODS.items()]
+    width = max(map(len, METHODS))
+    lines = ("{name:<{width}}  {summary} ({source})".format(width=width, **row) for row in rows)
+    typer.echo(to_json(rows) if values["json"] else "\n".join(lines))
     raise typer.Exit
 
 

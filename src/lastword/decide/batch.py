@@ -10,7 +10,6 @@ from jaxtyping import Float, Int
 
 from lastword.errors import NonFiniteError
 from lastword.methods.contract import Evidence, Method, Needs
-from lastword.methods.correction import Correction
 from lastword.model.reading import Reading, States
 from lastword.rule.geometry import Inputs, Scores, Trajectory
 from lastword.rule.operators import Step
@@ -38,7 +37,7 @@ class Scope:
     read: Read = "decide"
     blind: Blind = "base"
     methods: Mapping[str, Method] = field(default_factory=dict)
-    correction: Correction | None = None
+    correction: Method | None = None
     readings: bool = False
 
 

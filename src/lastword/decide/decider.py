@@ -28,8 +28,6 @@ from lastword.decide.tracer import (
 from lastword.errors import CertificateError, InputError, ItemError, NonFiniteError
 from lastword.methods import certified, correction_of, entry, resolve
 from lastword.methods.contract import Method
-from lastword.methods.correction import Correction, Scored, lacks
-from lastword.methods.trace import Trace
 from lastword.model.encoder import Encoder, installed
 from lastword.model.named import published
 from lastword.model.options import refuse_unknown
@@ -53,7 +51,7 @@ class Decider:
 
     Args:
         tracer: The model.
-        correction: The method that decides, by name (`pmi@0.5`) or as an object. By default
+        correction: The method that decides, by name (`pmi@0.5`) or as a `Method`. By default
             items are corrected by TRACE and questions get the model's answers, unless a
             certificate names a method.
         certificate: A certificate or its file; it limits the overrides that are applied.
@@ -74,7 +72,7 @@ class Decider:
         self,
         tracer: Tracer,
         *,
-        correction: Correction | Method | str | None = None,
+        correction: Method | str | None = None,
         certificate: Certificate | str | Path | None = None,
         probes: Sequence[Probe | str | Path] = (),
         readers: Sequence[Encoder | str | Path] = (),
@@ -247,11 +245,9 @@ class Decider:
         return [self._applicable(r, first + i) for i, r in enumerate(results)]
 
     def _applicable(self, encoded: EncodedItem | ItemError, place: int) -> EncodedItem | ItemError:
-        if isinstance(encoded, ItemError) or not isinstance(self.correction, Scored):
+        if isinstance(encoded, ItemError):
             return encoded
-        lack = lacks(
-            self.correction.needs, blind=encoded.blind is not None, free=bool(encoded.content_free)
-        )
+        lack = self.correction.lacks(encoded.blind is not None, bool(encoded.content_free))
         if lack is None:
             return encoded
         name = encoded.item.id or str(place)
@@ -679,13 +675,8 @@ def _read_shared(
     return states
 
 
-def _correction_of(correction: Correction | Method | str, tracer: Tracer) -> Correction:
-    facts = tracer.facts
-    if isinstance(correction, Correction):
-        return correction
-    if not isinstance(correction, str):
-        return Scored(type(correction).__name__, facts, correction)
-    return Trace(facts) if correction == "trace" else correction_of(correction, facts)
+def _correction_of(correction: Method | str, tracer: Tracer) -> Method:
+    return correction_of(correction, tracer.facts) if isinstance(correction, str) else correction
 
 
 def _read_probes(probes: Sequence[Probe | str | Path]) -> list[tuple[str, Probe]]:

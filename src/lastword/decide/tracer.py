@@ -15,8 +15,7 @@ from lastword.decide.batch import Batch, Read, ReadPlan, Scope
 from lastword.errors import InvariantError, ItemError, NonFiniteError, TraceError
 from lastword.files.strict_json import strict
 from lastword.methods.contract import Evidence, Facts, Method
-from lastword.methods.correction import Correction
-from lastword.methods.trace import Trace
+from lastword.methods.trace import trace
 from lastword.model import embedded
 from lastword.model.backbone import Backbone
 from lastword.model.backend import LanguageModel, Pooled, Profile
@@ -121,7 +120,7 @@ class Tracer:
         self.source, self.checked = model.source, model.checked
         self.factors, self.invariant = _invariant_of(model, invariant, self.theta)
         self.scorer = Scorer(self.theta, profile.depth, profile.vocabulary)
-        self._trace = Trace(self.facts)
+        self._trace = trace(self.facts)
         self._blind_budget = options.blind_cache * 2**20
         self.batch_tokens = options.batch_tokens or model.batch_tokens
 
@@ -231,7 +230,7 @@ class Tracer:
         methods: Mapping[str, Method] | None = None,
         *,
         blind: Blind = "base",
-        correction: Correction | None = None,
+        correction: Method | None = None,
         ahead: int = 1024,
         on_error: OnError = "raise",
     ) -> Iterator[Any]:
@@ -424,7 +423,7 @@ class Tracer:
             row += len(branches)
         return cached
 
-    def _next(self, evidence: Evidence, read: Read, correction: Correction) -> Step | Ruling:
+    def _next(self, evidence: Evidence, read: Read, correction: Method) -> Step | Ruling:
         """Return the next step of an item in a reading mode, or the ruling."""
         trajectory = evidence.trajectory
         every = range(trajectory.depth + 1)

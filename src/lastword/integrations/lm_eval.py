@@ -34,9 +34,7 @@ from lastword.decide.options import DecideOptions
 from lastword.decide.tracer import Tracer, sound
 from lastword.errors import InputError, ItemError
 from lastword.methods import entry, resolve
-from lastword.methods.by_function import by_tokens
-from lastword.methods.contract import Fitted, Method
-from lastword.methods.correction import Correction, Learning
+from lastword.methods.contract import Method, by_tokens
 from lastword.model.options import refuse_unknown
 from lastword.rule.geometry import Scores
 from lastword.rule.theta import Theta
@@ -211,7 +209,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         self, work: Sequence["_Choices"], methods: Mapping[str, Method]
     ) -> Iterator[tuple["_Choices", Scores, Scores]]:
         """Yield choices, their scores [candidates], and greedy scores, which are 0 if it agrees."""
-        greedy_scorer = by_tokens(FirstChoice(self.decider.tracer.facts.depth), "mean")
+        greedy_scorer = by_tokens("greedy", FirstChoice(self.decider.tracer.facts.depth), "mean")
         scorers = {**methods, "greedy": greedy_scorer}
         for group in self.decider.tracer.plan([c.encoded for c in work]):
             encoded = [work[i].encoded for i in group]
@@ -313,14 +311,14 @@ class FirstChoice:
         return (first[tile.row] == tile.token).float() - 1.0
 
 
-def _method(method: str, correction: Correction) -> str:
+def _method(method: str, correction: Method) -> str:
     if "trace" not in (method, correction.name):
         raise InputError(f"the tracer corrects by {correction.name}: leave method={method} out")
     return correction.name if method == "trace" else method
 
 
-def _require_plain(name: str, method: Method | Correction) -> None:
-    if isinstance(method, Learning | Fitted) or method.needs.blind or method.needs.content_free:
+def _require_plain(name: str, method: Method) -> None:
+    if method.learns or method.fit or method.needs.blind or method.needs.content_free:
         raise InputError(
             f"{name} needs more than a task has: prompts without the question, or many documents. "
             "Write its items with blind_prompt, and ask `lastword compare --benchmark jsonl:FILE`"

@@ -8,65 +8,96 @@ its gates: an early layer may be sharp about the wording and wrong (Eqs. 6-7). T
 read the question: if one of them comes close, the benchmark can be answered without it.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.special import log_softmax
 
 from lastword.errors import InputError
-from lastword.methods.by_function import Plain
-from lastword.methods.contract import Aggregation, Facts, Needs
-from lastword.rule.geometry import decisive_layer
+from lastword.methods.contract import Aggregation, Evidence, Facts, Method, Needs
+from lastword.methods.names import method
+from lastword.rule.geometry import Scores, decisive_layer
 from lastword.rule.theta import depth_of
 
-
-def model_answer(facts: Facts, aggregation: Aggregation = "mean") -> Plain:
-    """Return the scores at depth L, the model's answer."""
-    return _mean_over([facts.depth], aggregation)
+_BASE, _BASELINE = "the model's answer", "a baseline"
 
 
-def early_exit(facts: Facts, fraction: float) -> Plain:
-    """Return the scores at depth `exit_depth(facts, fraction)`."""
-    return _mean_over([exit_depth(facts, fraction)])
+@method("base-mean", "mean log-probability a token", f"{_BASE}: TRACE's b")
+def base_mean(facts: Facts) -> Method:
+    """Return the mean scores at depth L."""
+    return _mean_over("base-mean", [facts.depth], "mean")
 
 
-def exit_depth(facts: Facts, fraction: float) -> int:
-    """Return the depth min(L, ceil(fraction L)).
+@method("base-sum", "summed log-probability", f"{_BASE}: lm-evaluation-harness, DoLa")
+def base_sum(facts: Facts) -> Method:
+    """Return the summed scores at depth L."""
+    return _mean_over("base-sum", [facts.depth], "sum")
+
+
+@method("base-bytes", "summed log-probability over UTF-8 bytes", f"{_BASE}: lm-evaluation-harness")
+def base_bytes(facts: Facts) -> Method:
+    """Return the summed scores at depth L over the candidate's bytes."""
+    return _mean_over("base-bytes", [facts.depth], "bytes")
+
+
+@method(
+    "early-exit",
+    "one earlier depth",
+    _BASELINE,
+    number="a fraction of depth",
+    needed=True,
+    aggregates=True,
+    compared="early-exit@0.75",
+)
+def early_exit(facts: Facts, fraction: float, aggregation: Aggregation = "mean") -> Method:
+    """Return the scores at depth min(L, ceil(fraction L)).
 
     Raises:
         InputError: The fraction is outside [0, 1].
     """
     if not 0 <= fraction <= 1:
         raise InputError(f"early-exit takes a fraction of depth in [0, 1], not {fraction}")
-    return depth_of(fraction, facts.depth)
+    return _mean_over("early-exit", [depth_of(fraction, facts.depth)], aggregation)
 
 
-def self_consistent(facts: Facts) -> Plain:
+@method("self-consistent-depth", "mean over the interior window", _BASELINE, aggregates=True)
+def self_consistent(facts: Facts, aggregation: Aggregation = "mean") -> Method:
     """Return the mean of S over the interior window, l_minus <= l < l_plus (Eq. 3)."""
-    return _mean_over(list(facts.theta.window(facts.depth)))
+    return _mean_over("self-consistent-depth", facts.theta.window(facts.depth), aggregation)
 
 
-def _mean_over(depths: list[int], aggregation: Aggregation = "mean") -> Plain:
+def _mean_over(name: str, depths: Sequence[int], aggregation: Aggregation) -> Method:
     """Return the mean of S over some depths: log-probabilities in nats."""
-    needs = Needs(frozenset(depths))
-    return Plain(needs, lambda e: e.trajectory.scores[:, depths].mean(axis=1), aggregation)
+
+    def score(evidence: Evidence) -> Scores:
+        means = evidence.trajectory.scores[:, [*depths]].mean(axis=1)
+        return evidence.aggregate(means, aggregation)
+
+    return Method(name, Needs(frozenset(depths)), score, aggregation)
 
 
-def decisive_only(facts: Facts) -> Plain:
+@method("decisive-only", "the decisive layer, ungated", "a part of TRACE")
+def decisive_only(facts: Facts) -> Method:
     """Return q = log pi at l*, for every item."""
 
-    def q(S: np.ndarray) -> np.ndarray:
-        scores: np.ndarray = log_softmax(S[:, decisive_layer(S, facts.theta.eps_H)])
+    def score(evidence: Evidence) -> Scores:
+        S = evidence.trajectory.scores
+        scores: Scores = log_softmax(S[:, decisive_layer(S, facts.theta.eps_H)])
         return scores
 
-    needs = Needs(frozenset(range(1, facts.depth + 1)))
-    return Plain(needs, lambda evidence: q(evidence.trajectory.scores))
+    return Method("decisive-only", Needs(frozenset(range(1, facts.depth + 1))), score)
 
 
-def question_blind(facts: Facts) -> Plain:
+@method("question-blind", "the base without the question", _BASELINE)
+def question_blind(facts: Facts) -> Method:
     """Return b after the blind prompt, which depends only on the candidates' wording."""
     needs = Needs(blind=frozenset([facts.depth]))
-    return Plain(needs, lambda evidence: None if evidence.blind is None else evidence.blind.base)
+    return Method("question-blind", needs, lambda e: None if e.blind is None else e.blind.base)
 
 
-def length_only(facts: Facts) -> Plain:
+@method("length-only", "the fewest characters", _BASELINE)
+def length_only(facts: Facts) -> Method:
     """Return the negative number of characters; the softmax of these has no meaning."""
-    return Plain(Needs(), lambda e: np.array([-float(len(text)) for text in e.candidates]))
+    return Method(
+        "length-only", Needs(), lambda e: np.array([-float(len(text)) for text in e.candidates])
+    )

@@ -1,35 +1,36 @@
-"""Batch calibration: subtract, or divide by, the mean probability of each label over many items.
+"""Batch calibration: subtract the mean probability of each label over many items.
 
 It applies to many items with one label set: the mean shows which labels the model prefers whatever
 the input. It hurts if one label is truly frequent, because the mean then reflects the truth; labels
 show which is the case. With a frozen mean the method is a pure function of the item. Without one,
-the mean is over the items so far (`Running`). It needs at least 20 items of a label set.
+it is fitted to a cell's items, or decides by the mean over the items so far (`Running`). It needs
+at least 20 items of a label set.
 
-Source: Zhou et al., 'Batch calibration' (ICLR 2024): softmax(b) minus its mean. The variant
-`batch-calibrated-log` divides by the mean, as contextual calibration does.
+Source: Zhou et al., 'Batch calibration' (ICLR 2024): softmax(b) minus its mean.
 """
 
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from threading import Lock
-from typing import Literal
 
 import numpy as np
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 
-from lastword.methods.contract import Aggregation, Evidence, Facts, Needs
-from lastword.rule import operators
+from lastword.errors import CertificateError
+from lastword.methods.contract import Evidence, Facts, Method, Needs
+from lastword.methods.names import correction_of, method
 from lastword.rule.answer import Gate
 from lastword.rule.geometry import Scores
-from lastword.rule.operators import Step
+from lastword.rule.operators import OperatorScores, Step
 from lastword.rule.router import Ruling
 
+NAME = "batch-calibrated"
 LEAST = 20  # minimum number of items of a label set before its mean is used
 MOST = 4096  # maximum number of label sets with a stored running mean
 
+# Mean of softmax(b) by `label_set` [labels], in the order of the sorted texts.
 Means = Mapping[str, tuple[float, ...]]
 
 
@@ -39,51 +40,61 @@ def label_set(candidates: Sequence[str]) -> str:
     return sha256(text.encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True)
-class BatchCalibrated:
-    """softmax(b) - mean, or log softmax(b) - log mean, with one mean per label set.
+@method(
+    NAME,
+    "the base's probabilities less their mean over the label set",
+    "Zhou et al., ICLR 2024",
+    compared="",
+)
+def batch_calibrated(facts: Facts, means: Means | None = None) -> Method:
+    """Return softmax(b) - mean, with one mean per label set, or a running mean without means."""
 
-    Attributes:
-        log: True to divide by the mean instead of subtracting it.
-        means: Mean of softmax(b) by `label_set` [labels], in the order of the sorted texts.
+    def score(evidence: Evidence) -> Scores | None:
+        mean = (means or {}).get(label_set(evidence.candidates))
+        return None if mean is None else _calibrated(evidence, np.array(mean))
+
+    def fit(items: Iterable[Evidence]) -> Method:
+        return batch_calibrated(facts, means_of(items))
+
+    needs = Needs(frozenset([facts.depth]))
+    if means is not None:
+        return Method(NAME, needs, score, fit=fit)
+    return Method(NAME, needs, score, rule=Running(needs.depths).next, fit=fit, learns=True)
+
+
+def means_of(items: Iterable[Evidence]) -> dict[str, tuple[float, ...]]:
+    """Return the means over these items, for label sets with 20 or more."""
+    sums: dict[str, Scores] = {}
+    counts: dict[str, int] = {}
+    for evidence in items:
+        name, p = label_set(evidence.candidates), softmax(evidence.trajectory.base)
+        sums[name] = sums.get(name, 0.0) + p[_order(evidence.candidates)]
+        counts[name] = counts.get(name, 0) + 1
+    return {n: tuple((s / counts[n]).tolist()) for n, s in sums.items() if counts[n] >= LEAST}
+
+
+def certified(name: str, means: Means, requested: Method, facts: Facts) -> Method:
+    """Return the correction of a certificate.
+
+    Args:
+        name: The certificate's method.
+        means: The certificate's frozen means by label set; {} if the method has none.
+        requested: The correction that decides without a certificate.
+        facts: Facts of the model.
+
+    Raises:
+        CertificateError: `requested` is another method than the certificate's.
     """
-
-    facts: Facts
-    log: bool = False
-    means: Means = field(default_factory=dict)
-    aggregation: Aggregation = "mean"
-
-    @property
-    def needs(self) -> Needs:
-        """Return depth L."""
-        return Needs(frozenset([self.facts.depth]))
-
-    def scores(self, evidence: Evidence) -> Scores | None:
-        """Return calibrated scores, or None for a label set without a mean."""
-        mean = self.means.get(label_set(evidence.candidates))
-        if mean is None:
-            return None
-        expected = np.empty(len(mean))
-        expected[_order(evidence.candidates)] = mean
-        return calibrated(evidence.trajectory.base, expected, log=self.log)
-
-    def fitted(self, items: Iterable[Evidence]) -> "BatchCalibrated":
-        """Return the method with the means over these items, for label sets with 20 or more."""
-        sums: dict[str, np.ndarray] = {}
-        counts: dict[str, int] = {}
-        for evidence in items:
-            name, p = label_set(evidence.candidates), softmax(evidence.trajectory.base)
-            sums[name] = sums.get(name, 0.0) + p[_order(evidence.candidates)]
-            counts[name] = counts.get(name, 0) + 1
-        ripe = {name: s / counts[name] for name, s in sums.items() if counts[name] >= LEAST}
-        means = {name: tuple(mean.tolist()) for name, mean in ripe.items()}
-        return replace(self, means=means)
-
-
-def calibrated(b: Scores, mean: Scores, *, log: bool) -> Scores:
-    """Return softmax(b) - mean, or log softmax(b) - log mean in nats."""
-    u: Scores = log_softmax(b) - np.log(mean) if log else softmax(b) - mean
-    return u
+    if requested.name not in ("trace", name):
+        raise CertificateError(
+            f"the certificate is for overrides by {name}, not for those of {requested.name}: leave "
+            "the certificate or the correction out"
+        )
+    if not means:
+        return requested if requested.name == name else correction_of(name, facts)
+    if name != NAME:
+        raise CertificateError(f"the certificate has means, and {name} uses none")
+    return batch_calibrated(facts, means)
 
 
 class Running:
@@ -92,46 +103,42 @@ class Running:
     An answer depends on the items before it; its gate `seen` has their number. The first 19 items
     of a label set get the base's answer. Beyond `most` label sets, the least recently used mean is
     dropped.
-
-    Args:
-        most: Maximum number of label sets with a stored mean.
     """
 
-    learns: Literal[True] = True
-
-    def __init__(self, name: str, facts: Facts, *, log: bool = False, most: int = MOST) -> None:
-        self.name, self.facts, self.log, self.most = name, facts, log, most
+    def __init__(self, depths: frozenset[int], most: int = MOST) -> None:
+        self.depths, self.most = depths, most
         self._sums: OrderedDict[str, tuple[int, Scores]] = OrderedDict()
         self._lock = Lock()
-
-    @property
-    def needs(self) -> Needs:
-        """Return depth L."""
-        return Needs(frozenset([self.facts.depth]))
 
     def next(self, evidence: Evidence) -> Step | Ruling:
         """Read depth L, then return the scores minus the mean so far, which includes this item."""
         base = evidence.trajectory.base
         if np.isnan(base).any():
-            return Step(self.needs.depths)
-        order = _order(evidence.candidates)
-        count, total = self._count(label_set(evidence.candidates), softmax(base)[order])
+            return Step(self.depths)
+        p = softmax(base)[_order(evidence.candidates)]
+        count, total = self._count(label_set(evidence.candidates), p)
         gates = {"seen": Gate(float(count), float(LEAST), count >= LEAST)}
         if count < LEAST:
-            return Ruling("scalar", np.nan, operators.OperatorScores("base", base, gates))
-        mean = np.empty(len(order))
-        mean[order] = total / count
-        scores = calibrated(base, mean, log=self.log)
-        return Ruling("scalar", np.nan, operators.OperatorScores(self.name, scores, gates))
+            return Ruling("scalar", np.nan, OperatorScores("base", base, gates))
+        scores = _calibrated(evidence, total / count)
+        return Ruling("scalar", np.nan, OperatorScores(NAME, scores, gates))
 
     def _count(self, name: str, p: Scores) -> tuple[int, Scores]:
         with self._lock:
-            # Removed and added again at the end, so that the first is the least recently used.
-            count, before = self._sums.pop(name, (0, np.zeros(len(p))))
-            self._sums[name] = after = count + 1, before + p
-            while len(self._sums) > self.most:
-                self._sums.popitem(last=False)
+            count, total = self._sums.get(name, (0, 0.0))
+            self._sums[name] = after = count + 1, total + p
+            self._sums.move_to_end(name)
+            if len(self._sums) > self.most:
+                self._sums.popitem(last=False)  # the least recently used
             return after
+
+
+def _calibrated(evidence: Evidence, mean: Scores) -> Scores:
+    """Return softmax(b) - mean; the mean is in the order of the sorted texts."""
+    expected = np.empty(len(mean))
+    expected[_order(evidence.candidates)] = mean
+    u: Scores = softmax(evidence.trajectory.base) - expected
+    return u
 
 
 def _order(candidates: Sequence[str]) -> list[int]:

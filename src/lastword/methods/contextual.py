@@ -13,20 +13,25 @@ equal.
 import numpy as np
 from scipy.special import log_softmax, logsumexp
 
-from lastword.methods.by_function import Plain
-from lastword.methods.contract import Evidence, Facts, Needs
+from lastword.methods.contract import Evidence, Facts, Method, Needs
+from lastword.methods.names import method
 from lastword.rule.geometry import Scores
 
 
-def contextual(facts: Facts, *, released: bool = False) -> Plain:
+@method(
+    "contextual",
+    "the base over its mean on inputs that say nothing",
+    "Zhao et al., ICML 2021",
+    compared="",
+)
+def contextual(facts: Facts) -> Method:
     """Return log softmax(b) - log mean over content-free inputs of softmax(b after it), in nats."""
 
     def score(evidence: Evidence) -> Scores | None:
         if (b := evidence.content_free) is None:
             return None
-        logs = b if released else log_softmax(b, axis=1)
-        prior = log_softmax(logsumexp(logs, axis=0))
+        prior = log_softmax(logsumexp(log_softmax(b, axis=1), axis=0))
         u: Scores = log_softmax(evidence.trajectory.base) - np.asarray(prior)
         return u
 
-    return Plain(Needs(frozenset([facts.depth]), content_free=True), score)
+    return Method("contextual", Needs(frozenset([facts.depth]), content_free=True), score)

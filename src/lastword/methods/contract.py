@@ -1,17 +1,21 @@
-"""The contract of `lastword.methods`: the readings that a method requests and receives.
+"""The contract of `lastword.methods`: a method, the readings that it requests, and the evidence.
 
 A method is made from facts of the model, declares the readings that it needs, and scores items. It
-never runs a model: one pass reads everything that all methods of a comparison need.
+never runs a model: one pass reads everything that all methods of a comparison need. A method that
+needs no whole vocabularies can also decide items: as a correction.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Int
 
+from lastword.errors import InputError, ItemError
 from lastword.rule.geometry import Inputs, Scores, Trajectory
+from lastword.rule.operators import OperatorScores, Step
+from lastword.rule.router import Ruling
 from lastword.rule.theta import Theta
 from lastword.rule.tile import TokenScorer
 
@@ -92,16 +96,25 @@ class Evidence:
         `blind` is True for means after the blind prompt, where the number of tokens may differ.
         Bytes are counted without the separator, as in lm-evaluation-harness's `acc_bytes`.
         """
-        if aggregation == "mean":
-            return means
         sizes = np.array([len(text.encode()) for text in self.candidates])
         tokens = self.blind_tokens if blind else self.tokens
-        assert tokens is not None
+        assert tokens is not None or aggregation == "mean"
         return aggregate(means, aggregation, tokens, sizes)
+
+    def unread(self, needs: Needs) -> Step | None:
+        """Return the step that reads what is needed and has not been read; None if all has."""
+        S, blind, free = self.trajectory, self.blind, self.content_free
+        step = Step(
+            frozenset(d for d in needs.depths if not S.has([d])),
+            t=needs.t and S.t is None,
+            blind=frozenset(d for d in needs.blind if blind is not None and not blind.has([d])),
+            content_free=needs.content_free and free is not None and bool(np.isnan(free).any()),
+        )
+        return None if step == Step(frozenset()) else step
 
 
 def aggregate(
-    means: Scores, aggregation: Aggregation, tokens: np.ndarray, sizes: np.ndarray
+    means: Scores, aggregation: Aggregation, tokens: np.ndarray | None, sizes: np.ndarray
 ) -> Scores:
     """Convert means over tokens as `Evidence.aggregate` does, for any number of candidates."""
     if aggregation == "mean":
@@ -110,29 +123,92 @@ def aggregate(
     return sums / sizes if aggregation == "bytes" else sums
 
 
-@runtime_checkable
-class Method(Protocol):
-    """A method as a module of this folder, or a user's module, provides it."""
+@dataclass(frozen=True)
+class Method:
+    """Scores of candidates by one pass's readings, and the decision by them.
 
-    @property
-    def aggregation(self) -> Aggregation:
-        """The aggregation of token scores to a score per candidate."""
+    Attributes:
+        name: The name in decisions and records.
+        needs: All readings that it may need.
+        score: Function that returns one score per candidate, or None if the method does not apply.
+            It must not depend on the order of the candidates.
+        aggregation: The aggregation of its scores, and of the base that it is compared with.
+        rule: Function that decides an item: it returns the next step to read, or the ruling. None
+            to read everything at once and choose the candidate with the highest score.
+        fit: Function that returns the method fitted to unlabelled items; None if it needs none.
+        learns: True if the rule's answers depend on the items before.
+    """
 
-    @property
-    def needs(self) -> Needs:
-        """The readings that the method needs."""
+    name: str
+    needs: Needs
+    score: Callable[[Evidence], Scores | None] | None = None
+    aggregation: Aggregation = "mean"
+    rule: Callable[[Evidence], Step | Ruling] | None = None
+    fit: Callable[[Iterable[Evidence]], "Method"] | None = None
+    learns: bool = False
 
     def scores(self, evidence: Evidence) -> Scores | None:
-        """Return one score per candidate, higher is better; None if the method does not apply.
+        """Return one score per candidate, higher is better; None if it does not apply."""
+        if self.score is not None:
+            return self.score(evidence)
+        assert self.rule is not None
+        verdict = self.rule(evidence)
+        assert isinstance(verdict, Ruling)
+        return verdict.correction.scores
 
-        The answer is the candidate with the highest score. It must not depend on the order of the
-        candidates.
+    def next(self, evidence: Evidence) -> Step | Ruling:
+        """Return the next step to read, or the ruling.
+
+        Raises:
+            ItemError: The item lacks a prompt that the method needs, or the method does not apply.
         """
+        if self.rule is not None:
+            return self.rule(evidence)
+        if lack := self.lacks(evidence.blind is not None, evidence.content_free is not None):
+            raise ItemError(f"{self.name} reads {lack}, and the item has none")
+        # Every decision includes the model's answer.
+        needs = Needs(
+            self.needs.depths | {evidence.trajectory.depth},
+            self.needs.t,
+            self.needs.blind,
+            self.needs.content_free,
+        )
+        if (step := evidence.unread(needs)) is not None:
+            return step
+        if (scores := self.scores(evidence)) is None:
+            raise ItemError(f"{self.name} does not apply to the item")
+        return Ruling("scalar", np.nan, OperatorScores(self.name, scores))
+
+    def lacks(self, blind: bool, content_free: bool) -> str | None:
+        """Return a description of the needed prompts that an item lacks, or None.
+
+        A method with a rule decides by itself what to do without them.
+        """
+        if self.rule is not None:
+            return None
+        if self.needs.blind and not blind:
+            return "a blind_prompt"
+        return "content_free prompts" if self.needs.content_free and not content_free else None
 
 
-@runtime_checkable
-class Fitted(Method, Protocol):
-    """A method that is fitted to a set's unlabelled items before it scores them."""
+def require_pure(method: Method) -> None:
+    """Check that a method's answers do not depend on earlier items.
 
-    def fitted(self, items: Iterable[Evidence]) -> "Method":
-        """Return the method fitted to these items."""
+    Raises:
+        InputError: They do, so that batches and shards would change the answers.
+    """
+    if method.learns:
+        raise InputError(
+            f"{method.name} depends on earlier items, which is not possible here: `lastword "
+            f"compare --method {method.name}` uses the mean of all, a certificate a fixed one"
+        )
+
+
+def by_tokens(name: str, scorer: TokenScorer, aggregation: Aggregation) -> Method:
+    """Return the method of a token scorer."""
+
+    def score(evidence: Evidence) -> Scores:
+        assert evidence.token_scores is not None
+        return evidence.aggregate(evidence.token_scores, aggregation)
+
+    return Method(name, Needs(token_scorer=scorer), score, aggregation)

@@ -15,34 +15,29 @@ models' (ICLR 2024), and its release (voidism/DoLa at 805230e, dola.py:161-217).
 D is the KL from M averaged over V that the release computes, not the Jensen-Shannon divergence of
 the paper, and it selects other layers. The release reads early layers without the final norm:
 
-    dola               as released for TruthfulQA: the sum of s, no filter (tfqa_mc_eval.py:302)
-    dola-normed        departs: early layers through the final norm
-    dola-eq4           the paper's equation: s is -1000 where p_L < 0.1 max p_L, and then softmax
-    dola-eq4-released  lm_score by default (dola.py:210-215): softmax over all of V, and then
-                       exactly -1000 where p_L < 0.1 max p_L
-    dola-static        l* fixed: floor(L/2), the first of the candidates by default
+    dola         as released for TruthfulQA: the sum of s, no filter (tfqa_mc_eval.py:302)
+    dola-normed  departs: early layers through the final norm
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn import functional as F
 
+from lastword.methods.contract import Aggregation, Facts, Method, by_tokens
+from lastword.methods.names import method
 from lastword.rule.tile import Logits, Tile
 
-PLAUSIBLE = 0.1  # alpha: share of the top probability below which a token is implausible
-MASKED = -1000.0  # s of an implausible token
+_SOURCE = "Chuang et al., ICLR 2024, and its release"
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """s of the predicted tokens, without a filter.
+    """s of the predicted tokens.
 
     Attributes:
-        premature: Candidate premature layers; `dola-static` has a single one.
+        premature: Candidate premature layers.
         normed: True to read these with the final norm.
     """
 
@@ -69,21 +64,7 @@ class Contrast:
 
     def chosen(self, tile: Tile) -> Int[Tensor, " rows"]:
         """Return the index of l* among the premature layers, for each row."""
-        if len(self.premature) == 1:
-            return torch.zeros(
-                len(tile.log_z[self.last]), dtype=torch.int64, device=tile.row.device
-            )
         return tile.once(self, lambda: self._divergent(tile))
-
-    def vocabulary_scores(self, tile: Tile) -> Logits:
-        """Return s of every token."""
-        picks = self.chosen(tile)
-        early = torch.empty_like(tile.logits[self.last])
-        for place, depth in enumerate(self.premature):
-            rows = (picks == place).nonzero()[:, 0]
-            if len(rows):
-                early[rows] = self._logits(tile, depth)[rows] - self._log_z(tile, depth)[rows]
-        return tile.logits[self.last] - tile.log_z[self.last] - early
 
     def _divergent(self, tile: Tile) -> Int[Tensor, " rows"]:
         picks = []
@@ -107,46 +88,6 @@ class Contrast:
         return tile.log_z[depth] if self.normed else tile.raw_log_z(depth)
 
 
-@dataclass(frozen=True)
-class Plausible:
-    """log_softmax of s with implausible tokens masked: the paper's equation 4.
-
-    Attributes:
-        contrast: The scorer of s.
-        released: True to apply the softmax before the mask, as the release does.
-    """
-
-    contrast: Contrast
-    released: bool = False
-
-    @property
-    def depths(self) -> tuple[int, ...]:
-        """The depths of the contrast."""
-        return self.contrast.depths
-
-    @property
-    def raw_depths(self) -> tuple[int, ...]:
-        """The raw depths of the contrast."""
-        return self.contrast.raw_depths
-
-    def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
-        """Return log_softmax(s)[token] at each predicted token, in nats."""
-        return self.vocabulary_scores(tile)[tile.row, tile.token]
-
-    def vocabulary_scores(self, tile: Tile) -> Logits:
-        """Return log_softmax(s) of all tokens; at most about -1000 for implausible ones."""
-        if self.released:
-            s = self.contrast.vocabulary_scores(tile)
-            return F.log_softmax(s, dim=-1).masked_fill_(self.implausible(tile), MASKED)
-        s = self.contrast.vocabulary_scores(tile).masked_fill_(self.implausible(tile), MASKED)
-        return F.log_softmax(s, dim=-1)
-
-    def implausible(self, tile: Tile) -> Bool[Tensor, "rows vocab"]:
-        """Return a mask of tokens with p_L below a tenth of its maximum."""
-        z_L = tile.logits[self.contrast.last]
-        return z_L < z_L.amax(dim=-1, keepdim=True) + math.log(PLAUSIBLE)
-
-
 def divergence(
     late: Float[Tensor, "rows vocab"], early: Float[Tensor, "rows vocab"]
 ) -> Float[Tensor, " rows"]:
@@ -164,3 +105,22 @@ def premature_depths(depth: int) -> tuple[int, ...]:
         depth: L; above 40 the layers begin at L - 20.
     """
     return tuple(range(depth - 20 if depth > 40 else depth // 2, depth, 2))
+
+
+@method("dola", "contrast with the most unlike earlier layer, read raw", _SOURCE, aggregates=True)
+def dola(facts: Facts, aggregation: Aggregation = "sum") -> Method:
+    """Return the contrast with early layers that are read without the final norm."""
+    scorer = Contrast(facts.depth, premature_depths(facts.depth))
+    return by_tokens("dola", scorer, aggregation)
+
+
+@method(
+    "dola-normed",
+    "the same, early layers through the final norm",
+    f"{_SOURCE}; the norm is ours",
+    aggregates=True,
+)
+def dola_normed(facts: Facts, aggregation: Aggregation = "sum") -> Method:
+    """Return the contrast with early layers that are read with the final norm."""
+    scorer = Contrast(facts.depth, premature_depths(facts.depth), normed=True)
+    return by_tokens("dola-normed", scorer, aggregation)

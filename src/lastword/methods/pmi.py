@@ -9,46 +9,45 @@ Context-aware decoding with alpha is LAMBDA = alpha / (1 + alpha), except for it
 """
 
 import math
-from dataclasses import dataclass
 
 from lastword.errors import InputError
-from lastword.methods.contract import Aggregation, Evidence, Facts, Needs
+from lastword.methods.contract import Aggregation, Evidence, Facts, Method, Needs
+from lastword.methods.names import method
 from lastword.rule.geometry import Scores
 
+_SOURCE = "Holtzman et al., EMNLP 2021"
 
-@dataclass(frozen=True)
-class Pmi:
-    """b - LAMBDA q, with q the base scores after the blind prompt.
 
-    Attributes:
-        weight: LAMBDA, 0 or more.
-        aggregation: Sum, mean or sum over bytes, of b and q alike.
+@method(
+    "pmi",
+    "the base less LAMBDA times the base without the question",
+    _SOURCE,
+    number="LAMBDA",
+    needed=True,
+    aggregates=True,
+    compared="",
+)
+def pmi(facts: Facts, weight: float = 1.0, aggregation: Aggregation = "mean") -> Method:
+    """Return b - LAMBDA q, with q the base scores after the blind prompt, in nats.
 
     Raises:
         InputError: LAMBDA is negative or not a number.
     """
+    if not 0 <= weight < math.inf:
+        raise InputError(f"pmi takes a LAMBDA of 0 or more, not {weight}")
 
-    facts: Facts
-    weight: float = 1.0
-    aggregation: Aggregation = "mean"
-
-    def __post_init__(self) -> None:
-        """Refuse a negative LAMBDA, which would add q instead of subtracting it."""
-        if not 0 <= self.weight < math.inf:
-            raise InputError(f"pmi takes a LAMBDA of 0 or more, not {self.weight}")
-
-    @property
-    def needs(self) -> Needs:
-        """Depth L, with and without the question."""
-        last = frozenset([self.facts.depth])
-        return Needs(last, blind=last)
-
-    def scores(self, evidence: Evidence) -> Scores | None:
-        """Return b - LAMBDA q in nats; None for an item without a blind prompt."""
+    def score(evidence: Evidence) -> Scores | None:
         if evidence.blind is None:
             return None
-        if self.aggregation != "mean" and evidence.blind_tokens is None:
-            return None  # an old record without these counts
-        b = evidence.aggregate(evidence.trajectory.base, self.aggregation)
-        q = evidence.aggregate(evidence.blind.base, self.aggregation, blind=True)
-        return b - self.weight * q
+        b = evidence.aggregate(evidence.trajectory.base, aggregation)
+        q = evidence.aggregate(evidence.blind.base, aggregation, blind=True)
+        return b - weight * q
+
+    last = frozenset([facts.depth])
+    return Method("pmi", Needs(last, blind=last), score, aggregation)
+
+
+@method("dcpmi", "pmi@1 of sums, as released", _SOURCE, compared="")
+def dcpmi(facts: Facts) -> Method:
+    """Return pmi of sums at LAMBDA = 1."""
+    return pmi(facts, 1.0, "sum")

@@ -16,9 +16,7 @@ of p_L and `d_n = z_n - z_L` for every premature layer n,
 (sled_decoding.py:172-225: agreement to line 208, steps to 219). If no layer agrees with any token,
 q is 0, and the steps are still made.
 
-    sled         sums log_softmax(h): the release with --post_softmax (line 228)
-    sled-raw     sums h itself: the release as its scripts/TruthfulQA.sh runs it (line 230)
-    sled-sparse  departs: sled with n over DoLa's candidate layers alone, a quarter as many
+Scores are sums of log_softmax(h): the release with --post_softmax (line 228).
 """
 
 from dataclasses import dataclass
@@ -27,6 +25,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lastword.methods.contract import Aggregation, Facts, Method, by_tokens
+from lastword.methods.names import method
 from lastword.rule.scorer import top_k
 from lastword.rule.tile import Logits, Tile
 
@@ -66,11 +66,10 @@ class Evolved:
 
 @dataclass(frozen=True)
 class Evolution:
-    """The token scorer of `sled` and its variants.
+    """The token scorer of `sled`.
 
     Attributes:
         premature: The layers n.
-        raw: True to score by h itself instead of its log_softmax.
         k: Size of I.
         alpha: Size of the first step.
         steps: T, the number of steps.
@@ -78,7 +77,6 @@ class Evolution:
 
     last: int
     premature: tuple[int, ...]
-    raw: bool = False
     k: int = 75
     alpha: float = 2.5
     steps: int = 10
@@ -94,17 +92,12 @@ class Evolution:
         return self.premature
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
-        """Return log_softmax(h)[token], or h[token], at each predicted token."""
+        """Return log_softmax(h)[token] at each predicted token."""
         evolved = self.evolved(tile)
-        scores = evolved.at(tile.row, tile.token)
-        return scores if self.raw else scores - evolved.log_z()[tile.row]
+        return evolved.at(tile.row, tile.token) - evolved.log_z()[tile.row]
 
     def evolved(self, tile: Tile) -> Evolved:
-        """Return the evolved logits of a tile; `sled` and `sled-raw` share them."""
-        key = ("sled", self.premature, self.k, self.alpha, self.steps)
-        return tile.once(key, lambda: self._evolve(tile))
-
-    def _evolve(self, tile: Tile) -> Evolved:
+        """Return the evolved logits of a tile."""
         parts = [self._evolve_strip(tile, rows) for rows in tile.strips()]
         tokens, h = (torch.cat(x) for x in zip(*parts, strict=True))
         return Evolved(tokens, h, tile.logits[self.last].shape[1])
@@ -158,3 +151,14 @@ def _agreement(
     norm = torch.where(is_top, rest**2 + square, other).sqrt()
     cosine: Tensor = numerator / (norm * size).clamp(min=TINY)
     return cosine.clamp(min=0).square()
+
+
+@method(
+    "sled",
+    "log_softmax of evolved logits",
+    "Zhang et al., NeurIPS 2024, and its release",
+    aggregates=True,
+)
+def sled(facts: Facts, aggregation: Aggregation = "sum") -> Method:
+    """Return the scores by logits that every earlier depth has moved."""
+    return by_tokens("sled", Evolution(facts.depth, tuple(range(facts.depth))), aggregation)

@@ -37,19 +37,16 @@ def facts_of(run: Mapping[str, Any]) -> "Facts":
 def fitted_methods(names: Iterable[str], run: Mapping[str, Any]) -> "dict[str, Method]":
     """Return the methods of a run that learn from a cell's items, by name."""
     from lastword.methods import METHODS, resolve
-    from lastword.methods.contract import Fitted
 
     table_names = [name for name in names if name.partition("@")[0] in METHODS]
     corrections = resolve(table_names, facts_of(run)) if table_names else {}
-    return {name: method for name, method in corrections.items() if isinstance(method, Fitted)}
+    return {name: method for name, method in corrections.items() if method.fit is not None}
 
 
 def fit(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, Method]":
     """Return the methods; those that use a mean over unlabelled items are fitted to the cell."""
-    from lastword.methods.contract import Fitted
-
     return {
-        name: m.fitted(e for _, e in evidence(cell, {name: m})) if isinstance(m, Fitted) else m
+        name: m if m.fit is None else m.fit(e for _, e in evidence(cell, {name: m}))
         for name, m in methods.items()
     }
 

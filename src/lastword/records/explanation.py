@@ -32,9 +32,7 @@ _SCORES = {
     "pmi": "the model's scores, minus {number} times its scores without the question",
     "dcpmi": "the model's summed scores, minus its summed scores without the question",
     "contextual": "the model's probabilities, divided by those on inputs without content",
-    "contextual-released": "the model's probabilities, divided by those on inputs without content",
     "batch-calibrated": "the model's probabilities, minus their mean over items with these labels",
-    "batch-calibrated-log": "the model's probabilities, divided by their mean over such items",
 }
 
 

@@ -16,7 +16,6 @@ from lastword.decide.templates import template_of
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError, ItemError, TraceError
 from lastword.files.strict_json import strict
-from lastword.methods.correction import Learning
 from lastword.model.weights.identity import model_name
 from lastword.records import item_view
 from lastword.records.decision import Decision
@@ -82,7 +81,7 @@ class Service(Running):
 
     def announce(self, address: str) -> None:
         """Log the certificate, or that there is none."""
-        if isinstance(self.decider.correction, Learning):
+        if self.decider.correction.learns:
             what = "answers depend on the requests before them; a certificate freezes the mean"
             self.log.event("learning", correction=self.decider.correction.name, told=what)
         certificate = self.decider.certificate

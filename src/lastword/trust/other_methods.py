@@ -19,7 +19,6 @@ from lastword.records.derived import evidence, facts_of
 from lastword.records.metrics import mc1_rows
 from lastword.records.ragged import Lists
 from lastword.rule.geometry import Scores, Trajectory
-from lastword.rule.theta import Theta
 from lastword.trust.claims import ControlResults, Finding, PolicyTrial, claims, judge
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import BATCH, GATED, TRACE, Policy, ScalarOperator
@@ -74,18 +73,19 @@ def resolved(
     if not others:  # the import needs torch, which is not always installed
         return {}
     from lastword.methods import resolve
-    from lastword.methods.batch_calibrated import BatchCalibrated
+    from lastword.methods.batch_calibrated import batch_calibrated
 
+    facts = facts_of(run)
     return {
-        name: replace(m, means=batch_means) if isinstance(m, BatchCalibrated) else m
-        for name, m in resolve(others, facts_of(run)).items()
+        name: m if m.fit is None else batch_calibrated(facts, batch_means)
+        for name, m in resolve(others, facts).items()
     }
 
 
 def means(cells: Iterable[Cell]) -> Means:
     """Return the mean of softmax(b) of each label set that enough items share."""
-    from lastword.methods.batch_calibrated import BatchCalibrated
-    from lastword.methods.contract import Evidence, Facts
+    from lastword.methods.batch_calibrated import means_of
+    from lastword.methods.contract import Evidence
 
     def base_scores() -> "Iterator[Evidence]":
         for cell in cells:
@@ -95,7 +95,7 @@ def means(cells: Iterable[Cell]) -> Means:
                     b = base.stack(np.array([place]))[0]
                     yield Evidence(tuple(texts), np.zeros(0, np.int64), Trajectory(b[:, None]))
 
-    return BatchCalibrated(Facts(0, 1, 0.0, Theta())).fitted(base_scores()).means
+    return means_of(base_scores())
 
 
 def answers(items: Labelled, cells: Sequence[Cell], methods: Methods) -> dict[str, Labelled]:

@@ -66,7 +66,7 @@ def evaluate(
         RunLockedError: Another process runs the same cell.
     """
     from lastword.decide.recording import records_of  # imports torch
-    from lastword.methods.correction import require_pure
+    from lastword.methods.contract import require_pure
 
     require_pure(decider.correction)
     if decider.certificate is not None:

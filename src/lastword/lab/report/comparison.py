@@ -41,7 +41,6 @@ _STANDING = columns(
     " | p .3g | Holm p .3g"
 )
 _BESIDE = columns("Wins | Losses | p .3g | Holm p .3g")
-_CHECKS = columns("Method | Release | Scores | Largest difference .2g")
 _NOTES = (
     "Each method is compared with the base of the same aggregation; p is McNemar's exact test over "
     "groups (copies and pairs are one), Holm's correction is over the methods of a cell.",
@@ -55,11 +54,6 @@ _NOTES = (
 _BESIDE_NOTES = (
     "A win is an item that TRACE has wrong and the method right, a loss the reverse; p is "
     "McNemar's exact test over groups, Holm's correction is over the methods of a cell.",
-)
-_CHECK_NOTES = (
-    "Each release was run on the same tokens and model; the difference is that of a candidate's "
-    "score, in nats or as the method has it (experiments/releases.py). A method without a release "
-    "is tested against its formula in float64.",
 )
 
 
@@ -235,14 +229,11 @@ class _Scores:
 
 
 def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
-    """Return tables of every method per cell: against its base, TRACE and its release."""
+    """Return tables of every method per cell: against its base and TRACE."""
     if not comparisons:
         return []
-    from lastword.methods import METHODS, check_of
-
     rows: list[tuple[Value, ...]] = []
     trace_rows: list[tuple[Value, ...]] = []
-    checks: dict[str, tuple[Value, ...]] = {}
     blank = [math.nan] * 4
     for comparison in comparisons:
         cell = (comparison.model, comparison.benchmark)
@@ -252,12 +243,8 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
         for name, share in comparison.controls.items():
             rows.append((*cell, name, math.nan, 100 * share, *blank, "", *blank))
         trace_rows += [(*cell, s.method, *astuple(s.against_trace)) for s in comparison.standings]
-        names = (s.method.partition("@")[0] for s in comparison.standings)
-        checks |= {name: (name, *astuple(check_of(name))) for name in names if name in METHODS}
     title, trace_title = "Every method on the same states", "Every method beside TRACE"
-    releases_title, checked = "Every method beside its authors' code", checks.values()
     return [
         Table.of("comparison", title, (*_CELL, *_STANDING), rows, _NOTES),
         Table.of("comparison-trace", trace_title, (*_CELL, *_BESIDE), trace_rows, _BESIDE_NOTES),
-        Table.of("comparison-releases", releases_title, _CHECKS, checked, _CHECK_NOTES),
     ]
