@@ -26,7 +26,7 @@ from lastword.files.strict_json import to_json
 from lastword.lab.evaluation.statistics import Interval, Judgement, judge
 from lastword.lab.report import draw
 from lastword.lab.report.comparison import ORACLE, Comparison, read_comparisons
-from lastword.lab.report.dependence import Dependence, Gain, dependence, dependence_figure
+from lastword.lab.report.dependence import Dependence, Gain, by_depth_panel, dependence
 from lastword.lab.report.table import Column, Table, Value, to_markdown
 from lastword.methods import resolve
 from lastword.model.embedded import EMBEDDED
@@ -34,7 +34,6 @@ from lastword.probes.controls import Controls, controls
 from lastword.records.cells import Cell, Summary, column, mean, summarise
 from lastword.records.derived import derive, facts_of
 from lastword.records.info import find_cells, read_run
-from lastword.records.marks import Bars, Figure, Panel, Rule
 from lastword.records.metrics import fixed_and_broken, mc1
 from lastword.records.ragged import Lists
 from lastword.records.stored import read_cells
@@ -738,28 +737,29 @@ def points(share: float) -> str:
 # --- figures ------------------------------------------------------------------------------------
 
 
-def gains(shown: Sequence[Shown]) -> Figure:
+@draw.styled
+def gains(shown: Sequence[Shown]) -> draw.Figure:
     """Return the figure of fixed and broken answers in percent of the items, by benchmark."""
-    names = tuple(f"{one.title}, {one.model}" for one in shown)
-    fixed = tuple(100 * one.judgement.fixed / one.judgement.items for one in shown)
-    broken = tuple(-100 * one.judgement.broken / one.judgement.items for one in shown)
-    marks = (
-        Bars(names, fixed, "truthful", "fixed", horizontal=True),
-        Bars(names, broken, "winner", "broken", horizontal=True),
-        Rule(0),
-    )
-    panel = Panel("", marks, "answers fixed and broken, % of the items")
-    return Figure("evidence-gains", "Fixed and broken", "", (panel,), columns=1)
+    names = [f"{one.title}, {one.model}" for one in shown]
+    fixed = [100 * one.judgement.fixed / one.judgement.items for one in shown]
+    broken = [-100 * one.judgement.broken / one.judgement.items for one in shown]
+    canvas, (axes,) = draw.canvas(0, wide=[draw.bars_inches(len(names))])
+    draw.label(axes, "", "answers fixed and broken, % of the items")
+    draw.rule(axes, 0)
+    draw.bars(axes, names, {"fixed": ("truthful", fixed)}, horizontal=True)
+    draw.bars(axes, names, {"broken": ("winner", broken)}, horizontal=True)
+    return draw.Figure("evidence-gains", "Fixed and broken", "", canvas)
 
 
-def depths(shown: Sequence[Shown]) -> Figure:
+@draw.styled
+def depths(shown: Sequence[Shown]) -> draw.Figure:
     """Return the figure of MC1 by depth, with and without the question."""
-    figure = dependence_figure(
-        [
-            replace(one.dependence, model=one.model, benchmark=one.title)
-            for one in shown
-            if one.dependence is not None
-        ]
-    )
-    assert figure is not None
-    return replace(figure, name="evidence-depths", panels=figure.panels[::2])
+    compared = [
+        replace(one.dependence, model=one.model, benchmark=one.title)
+        for one in shown
+        if one.dependence is not None
+    ]
+    canvas, panels = draw.canvas(len(compared), columns=2)
+    for axes, one in zip(panels, compared, strict=True):
+        by_depth_panel(axes, one)
+    return draw.Figure("evidence-depths", "MC1 by depth", "", canvas)

@@ -10,7 +10,6 @@ pictures of its page.
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import fill
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
@@ -29,7 +29,6 @@ from lastword.lab.report import draw
 from lastword.lab.report.build import ReportInput, write
 from lastword.lab.report.figures import trajectory
 from lastword.records.frame import load_records
-from lastword.records.marks import Figure, Panel, Rule
 from lastword.records.portrait import portrait
 from lastword.records.record import Record
 from lastword.rule.theta import Theta
@@ -45,7 +44,7 @@ WINDOW = {"width": 1180, "height": 780}
 def main() -> None:
     with TemporaryDirectory() as folder:
         out = Path(folder)
-        keep(draw.save(correction(everyday()), out, least_columns=1))
+        keep(draw.save(correction(everyday()), out))
         records = embedded_records()
         written = write(ReportInput(cells(records), THETA), out / "report")
         keep([path for path in written.paths if path.parent.name == "figures"])
@@ -83,7 +82,8 @@ def with_text(records: pd.DataFrame, name: str) -> pd.DataFrame:
     return records.assign(**texts)
 
 
-def correction(records: pd.DataFrame) -> Figure:
+@draw.styled
+def correction(records: pd.DataFrame) -> draw.Figure:
     """Return a figure of one item that is corrected and one that is broken.
 
     Of all items that `decisive` corrects (breaks) from depth 3 on, it shows the one with the median
@@ -92,8 +92,11 @@ def correction(records: pd.DataFrame) -> Figure:
     changed = records[records["decisive_layer"] >= FIRST_DEEP]  # the others are chance
     repaired = median_of(changed[changed["mc1"] > changed["mc1_base"]])
     broken = median_of(changed[changed["mc1"] < changed["mc1_base"]])
-    panels = (panel("Repaired", repaired), panel("Broken", broken))
-    return Figure("correction", "Repaired, broken", "", panels, columns=1)
+    canvas, panels = draw.canvas(2, columns=1, lines=8)
+    for axes, word, record in zip(panels, ("Repaired", "Broken"), (repaired, broken), strict=True):
+        panel(axes, word, record)
+    canvas.set_figwidth(draw.WIDTH)  # legible on a phone
+    return draw.Figure("correction", "Repaired, broken", "", canvas)
 
 
 def median_of(records: pd.DataFrame) -> Record:
@@ -107,17 +110,13 @@ def change(record: Record) -> float:
     return sum(c.after - c.before for c in portrait(record.decision).candidates if c.true)
 
 
-def panel(word: str, record: Record) -> Panel:
-    """Return one item's trajectory with a title that explains the two answers."""
+def panel(axes: Axes, word: str, record: Record) -> None:
+    """Draw one item's trajectory with a title that explains the two answers."""
     view = portrait(record.decision, THETA)
     before, after = (view.candidates[place].text for place in (view.base_index, view.index))
     title = f"{word}: {before} → {after}\n{fill(str(record.question), 40)}"
-    drawn = trajectory(record, THETA, title)
-    marks = tuple(
-        replace(mark, label="TRACE answers here") if isinstance(mark, Rule) else mark
-        for mark in drawn.marks
-    )
-    return replace(drawn, marks=marks, x_label="blocks of the model, from input to output")
+    draw.below(axes, trajectory(axes, record, THETA, title, "TRACE answers here"))
+    axes.set_xlabel("blocks of the model, from input to output")
 
 
 def photograph(page: Path) -> None:

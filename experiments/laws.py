@@ -56,6 +56,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from torch.nn import Linear
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -76,7 +77,7 @@ from lastword.model.options import LoadOptions
 from lastword.model.parts import locate
 from lastword.probes import Probe, StateProbe
 from lastword.probes.unlike import Likeness
-from lastword.records.marks import Figure, Line, Panel, Rule
+from lastword.records.marks import Role
 from lastword.text.branch import Branch
 from lastword.text.forest import build, plan
 from lastword.text.items import Item
@@ -185,27 +186,32 @@ def peak(budget: int) -> float:
     return peak_bytes(lambda: ours(Decider(tracer), encoded, "all"), torch.device("cpu")) / 2**20
 
 
-def panel(title: str, law: dict[str, Any]) -> Panel:
-    """One law as curves."""
-    roles = {"base only": "base", "staged": "corrected", "everything read": "other"}
-    x = tuple(map(float, law["x"]))
-    top = max(max(seconds) for seconds in law["seconds"].values())
-    marks = tuple(
-        Line(x, tuple(seconds), roles[name], name, markers=True)
-        for name, seconds in law["seconds"].items()
-    )
-    return Panel("", marks, title, "seconds", y_range=(0, 1.1 * top))
+def panel(axes: Axes, title: str, law: dict[str, Any]) -> None:
+    """Draw one law as curves."""
+    roles: dict[str, Role] = {
+        "base only": "base",
+        "staged": "corrected",
+        "everything read": "other",
+    }
+    draw.label(axes, "", title, "seconds")
+    for name, seconds in law["seconds"].items():
+        draw.line(axes, law["x"], seconds, roles.get(name, "other"), name, markers=True)
+    axes.set_ylim(0, 1.1 * max(map(max, law["seconds"].values())))
 
 
-def figure(results: dict[str, Any]) -> Figure:
-    """All laws."""
-    panels = [panel(title, results[name]) for name, (title, _) in LAWS.items()]
-    panels.append(panel("distinct tokens, as candidates share more", results["distinct"]))
+@draw.styled
+def figure(results: dict[str, Any]) -> draw.Figure:
+    """Draw all laws."""
+    canvas, (*panels, last) = draw.canvas(len(LAWS) + 2, columns=4)
+    titles = {title: results[name] for name, (title, _) in LAWS.items()}
+    titles |= {"distinct tokens, as candidates share more": results["distinct"]}
+    for axes, (title, law) in zip(panels, titles.items(), strict=True):
+        panel(axes, title, law)
     memory = results["memory"]
-    line = Line(tuple(map(float, memory["x"])), tuple(memory["mebibytes"]), "chosen", markers=True)
-    top = 1.1 * max(memory["mebibytes"])
-    panels.append(Panel("", (line,), "--batch-tokens", "peak MiB", y_range=(0, top)))
-    return Figure("laws", "Cost laws", "", tuple(panels), columns=4)
+    draw.label(last, "", "--batch-tokens", "peak MiB")
+    draw.line(last, memory["x"], memory["mebibytes"], "chosen", markers=True)
+    last.set_ylim(0, 1.1 * max(memory["mebibytes"]))
+    return draw.Figure("laws", "Cost laws", "", canvas)
 
 
 RESULTS, IMAGES = Path("experiments/results"), Path("docs/images")
@@ -287,23 +293,22 @@ def decisions(model: str, rounds: int, out: Path, only: Sequence[str]) -> dict[s
     return results
 
 
-def decisions_figure(results: dict[str, Any]) -> Figure:
-    """The laws of requests, with the goals as lines."""
-    panels = []
-    for name, (title, values, goal) in REQUESTS.items():
+@draw.styled
+def decisions_figure(results: dict[str, Any]) -> draw.Figure:
+    """Draw the laws of requests, with the goals as lines."""
+    canvas, panels = draw.canvas(len(REQUESTS), columns=3)
+    for axes, (name, (title, values, goal)) in zip(panels, REQUESTS.items(), strict=True):
         seconds = results[name]["seconds"]
-        x = tuple(map(float, values))
-        marks: list[Any] = [
-            Line(x, tuple(seconds[curve]), role, label, markers=True)
-            for curve, (label, role) in CURVES.items()
-        ]
+        draw.label(axes, "", title, "CPU seconds")
+        for curve, (label, role) in CURVES.items():
+            draw.line(axes, values, seconds[curve], role, label, markers=True)
         most = max(map(max, seconds.values()))
         if goal is not None:
             limit = goal * seconds["new"][0]
-            marks.append(Rule(limit, label=f"goal: {goal:g} times", axis="y"))
+            draw.rule(axes, limit, name=f"goal: {goal:g} times", across=True)
             most = max(most, limit)
-        panels.append(Panel("", tuple(marks), title, "CPU seconds", y_range=(0, 1.1 * most)))
-    return Figure("laws-decisions", "Cost of decisions", "", tuple(panels), columns=3)
+        axes.set_ylim(0, 1.1 * most)
+    return draw.Figure("laws-decisions", "Cost of decisions", "", canvas)
 
 
 PROBED, ROUNDS = 19, 5  # depth of the probes; rounds of each shape

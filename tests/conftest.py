@@ -164,7 +164,7 @@ def temporary_datasets(
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Save no figures of a report: it is slow, and tests/lab does it."""
-    monkeypatch.setattr("lastword.lab.report.draw.save", lambda figure, folder: [])
+    monkeypatch.setattr("lastword.lab.report.draw.rendered", lambda figure, form: b"")
 
 
 @pytest.fixture

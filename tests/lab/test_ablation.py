@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawn import bars, curves, rules, texts, title
 from synthetic import cells, synthetic_cell, synthetic_grid
 
 from lastword.errors import RecordError
@@ -20,7 +21,6 @@ from lastword.lab.report.ablation import (
 )
 from lastword.lab.report.table import Marked
 from lastword.records.cells import summarise
-from lastword.records.marks import Bars, Line, Note, Rule
 from lastword.records.readings import read
 from lastword.records.variant import Variant, decide
 from lastword.rule import geometry, router
@@ -214,22 +214,18 @@ def test_rows_have_means_in_points_and_count_unrounded_regressions():
 
 def test_the_panels_show_the_rows_in_points(rows, swept):
     figure = ablation_figure(rows, swept, Theta())
-    assert [panel.title[:3] for panel in figure.panels] == [f"({c})" for c in "abcdef"]
-
-    def marks(panel, kind):
-        return [mark for mark in panel.marks if isinstance(mark, kind)]
-
-    bars = marks(figure.panels[0], Bars)
-    np.testing.assert_allclose([bar.values for bar in bars], np.transpose([r.points for r in rows]))
-    assert list(bars[0].texts) == [str(row.negative[0] or "") for row in rows]
-    for panel, (name, effects) in zip(figure.panels[1:], swept.items(), strict=True):
-        top, _ = marks(panel, Line)
-        np.testing.assert_allclose(top.y, [row.points[0] for row in effects])
-        (rule,) = marks(panel, Rule)
-        assert rule.at == top.x[[row.value for row in effects].index(getattr(Theta(), name))]
-        counts = zip(top.x, (row.negative[0] for row in effects), strict=True)
-        notes = {note.x: note.text for note in marks(panel, Note)}
-        assert notes == {x: str(count) for x, count in counts if count}
+    assert [title(axes)[:3] for axes in figure.axes] == [f"({c})" for c in "abcdef"]
+    first, *others = figure.axes
+    np.testing.assert_allclose([*bars(first).values()], np.transpose([r.points for r in rows]))
+    assert texts(first) == [str(row.negative[0] or "") for row in rows]
+    for axes, (name, effects) in zip(others, swept.items(), strict=True):
+        (label, x, y), (other, *_) = curves(axes)
+        assert (label, other) == ("MC1", "MC2")
+        np.testing.assert_allclose(y, [row.points[0] for row in effects])
+        (rule,) = rules(axes)
+        assert rule == x[[row.value for row in effects].index(getattr(Theta(), name))]
+        counts = [str(row.negative[0]) for row in effects if row.negative[0]]
+        assert [text for text in texts(axes) if text not in ("MC1", "MC2")] == counts
 
 
 def test_a_single_candidate_keeps_the_base_under_every_rule():

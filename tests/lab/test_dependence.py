@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from drawn import bars, curves, title
 from synthetic import cells, synthetic_cell, synthetic_grid
 
 from lastword.lab.report.dependence import dependence, dependence_figure
 from lastword.records.cells import summarise
-from lastword.records.marks import Bars, Line
 from lastword.records.metrics import mc1
 from lastword.rule import geometry, router
 from lastword.rule.theta import Theta
@@ -102,14 +102,15 @@ def test_items_without_blind_trajectory_are_left_out():
 
 def test_the_figure_shows_both_curves_and_gains_of_at_most_twelve_cells(dependences):
     figure = dependence_figure(dependences)
-    for one, depths, pair in zip(dependences, figure.panels[::2], figure.panels[1::2], strict=True):
-        curves = {m.label: m for m in depths.marks if isinstance(m, Line)}
-        np.testing.assert_allclose(curves["read"].y, 100 * one.sighted)
-        np.testing.assert_allclose(curves["blind"].y, 100 * one.blind)
-        read, left_out = (m for m in pair.marks if isinstance(m, Bars))
-        assert read.names == left_out.names == tuple(gain.name for gain in one.gains)
-        assert read.values == pytest.approx([100 * gain.sighted for gain in one.gains])
-        assert left_out.values == pytest.approx([100 * gain.blind for gain in one.gains])
-        assert f"{100 * one.gains[0].needs:+.1f}" in pair.title
+    for one, depths, pair in zip(dependences, figure.axes[::2], figure.axes[1::2], strict=True):
+        lines = {name: y for name, _, y in curves(depths)}
+        np.testing.assert_allclose(lines["read"], 100 * one.sighted)
+        np.testing.assert_allclose(lines["blind"], 100 * one.blind)
+        drawn = bars(pair)
+        assert drawn["question read"] == pytest.approx([100 * gain.sighted for gain in one.gains])
+        assert drawn["left out"] == pytest.approx([100 * gain.blind for gain in one.gains])
+        names = [label.get_text() for label in pair.get_xticklabels()]
+        assert names == [gain.name for gain in one.gains]
+        assert f"{100 * one.gains[0].needs:+.1f}" in title(pair)
     many = dependence_figure(dependences * 3)
-    assert len(many.panels) == 24 and "The table has 6 more cells." in many.caption
+    assert len(many.axes) == 24 and "The table has 6 more cells." in many.caption

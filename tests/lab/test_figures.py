@@ -1,4 +1,4 @@
-"""Figure data against the records that it shows, and the drawn files."""
+"""Drawn figures against the records that they show, and their files."""
 
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -6,13 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from drawn import bars, curves, rules, texts, title
 from synthetic import cells, synthetic_cell, synthetic_grid
 
 from lastword.errors import RecordError
 from lastword.lab.report import draw, figures, tables
 from lastword.lab.report.figures import named
 from lastword.records.cells import summarise
-from lastword.records.marks import Band, Bars, Figure, Line, Note, Panel, Points, Rule
+from lastword.records.marks import LOOKS
 from lastword.records.portrait import short
 from lastword.records.record import Record
 from lastword.rule import geometry
@@ -26,25 +27,23 @@ def records():
     return synthetic_grid(2, 80)
 
 
-def marks(panel, kind):
-    return [mark for mark in panel.marks if isinstance(mark, kind)]
-
-
 def test_a_trajectory_shows_the_probability_of_every_candidate(records):
     record = figures.representative(cells(records), "decisive")
-    panel = figures.trajectory(record, THETA)
+    _, (axes,) = draw.canvas(1)
+    keys = figures.trajectory(axes, record, THETA)
     answer = record.decision
     S = answer.trajectory
     expected = np.exp(S) / np.exp(S).sum(axis=0)
-    for line in marks(panel, Line):
-        place = min(range(len(S)), key=lambda i: np.abs(expected[i] - line.y).max())
-        np.testing.assert_allclose(line.y, expected[place], atol=1e-12)
-        assert line.x == tuple(range(S.shape[1]))
-        assert (line.role == "truthful") == record.truthful[place]
-        assert (line.role == "winner") == (
-            place == answer.base_index and not record.truthful[place]
-        )
-    assert len(marks(panel, Line)) == len(S)
+    inks = [line.get_color() for line in axes.lines][-len(S) :]
+    assert len(curves(axes)) == len(S)
+    for ink, (letter, x, y) in zip(inks, curves(axes), strict=True):
+        place = min(range(len(S)), key=lambda i: np.abs(expected[i] - y).max())
+        np.testing.assert_allclose(y, expected[place], atol=1e-12)
+        assert tuple(x) == tuple(range(S.shape[1]))
+        assert (ink == LOOKS["truthful"].light) == record.truthful[place]
+        is_error = place == answer.base_index and not record.truthful[place]
+        assert (ink == LOOKS["winner"].light) == is_error
+        assert letter == "" or any(key.startswith(f"{letter}: ") for key in keys)
 
 
 def test_the_representative_item_is_the_median_of_the_corrected_ones(records):
@@ -55,7 +54,7 @@ def test_the_representative_item_is_the_median_of_the_corrected_ones(records):
         gains = sorted(map(gain, Record.of(fixed)))
         assert gain(chosen) == pytest.approx(gains[(len(gains) - 1) // 2])
     figure = figures.regimes(cells(records), THETA)
-    titles = [panel.title.split("\n")[0] for panel in figure.panels]
+    titles = [title(axes).split("\n")[0] for axes in figure.axes]
     assert titles == ["(a) Signed mixing", "(b) Earliest state", "(c) Decisive layer"]
 
 
@@ -68,7 +67,7 @@ def gain(record):
 def test_an_operator_without_corrections_is_named(records):
     rest = records[records["operator"] != "mix"]
     figure = figures.regimes(cells(rest), THETA)
-    assert len(figure.panels) == len(figures.regimes(cells(records), THETA).panels) - 1
+    assert len(figure.axes) == len(figures.regimes(cells(records), THETA).axes) - 1
     assert "No answer was repaired by: signed mixing." in figure.caption
     untouched = records[records.operator == "base"]
     assert figures.representative(cells(untouched), "mix") is None
@@ -77,19 +76,20 @@ def test_an_operator_without_corrections_is_named(records):
 
 def test_the_worked_example_shows_all_steps_of_an_item(records):
     record = figures.representative(cells(records), "decisive")
-    path, sharpness, gates, scores = figures.worked_example(record, THETA).panels
+    path, sharpness, gates, scores = figures.worked_example(record, THETA).axes
     S, layer = record.decision.trajectory, record.decision.decisive_layer
-    (curve,) = marks(sharpness, Line)
-    np.testing.assert_allclose(curve.y, geometry.decisiveness(S[:, 1:], THETA.eps_H))
-    assert curve.x[int(np.argmax(curve.y))] == layer == marks(path, Rule)[0].at
+    ((_, x, y),) = curves(sharpness)
+    np.testing.assert_allclose(y, geometry.decisiveness(S[:, 1:], THETA.eps_H))
+    assert x[int(np.argmax(y))] == layer == rules(path)[0]
     window = THETA.window(S.shape[1] - 1)
-    assert marks(path, Band)[0].start == window[0] and marks(path, Band)[0].end == window[-1]
-    assert [note.text[0] for note in marks(gates, Note)] == ["✓"] * 3
-    before, after = marks(scores, Bars)
-    np.testing.assert_allclose(before.values, np.exp(S[:, -1]) / np.exp(S[:, -1]).sum())
-    np.testing.assert_allclose(after.values, record.decision.probabilities)
+    (shaded,) = path.patches
+    assert (shaded.get_x(), shaded.get_x() + shaded.get_width()) == (window[0], window[-1])
+    assert [text[0] for text in texts(gates)] == ["✓"] * 3
+    drawn = bars(scores)
+    np.testing.assert_allclose(drawn["before"], np.exp(S[:, -1]) / np.exp(S[:, -1]).sum())
+    np.testing.assert_allclose(drawn["after"], record.decision.probabilities)
     shown = f"{geometry.margin(S[:, -1]):.2f} → {geometry.margin(record.decision.scores):.2f} nats"
-    assert shown in scores.title
+    assert shown in title(scores)
 
 
 def test_one_item_is_shown_for_all_models_in_the_order_of_the_invariant():
@@ -99,7 +99,7 @@ def test_one_item_is_shown_for_all_models_in_the_order_of_the_invariant():
     ]
     records = pd.concat(parts, ignore_index=True)
     figure = figures.across_models(figures.hardest(cells(records)), THETA)
-    assert [panel.title for panel in figure.panels] == [
+    assert [title(axes) for axes in figure.axes] == [
         f"m{i}\nI(M) = {i:.2f}" for i in (0.4, 2.5, 7.0)
     ]
     wrong = records[records.mc1_base == 0].groupby("id").size()
@@ -125,53 +125,62 @@ def test_items_are_selected_by_benchmark_and_id(records):
 def test_the_scorer_figure_agrees_with_the_definition():
     figure = figures.scorer_motifs(THETA)
     # slope 4.8, jump 1.6, no curvature: 0.3 * 4.8 + 0.5 * 1.6
-    assert figure.panels[0].title.endswith("h = 2.24")
-    (schedule,) = marks(figure.panels[3], Line)
-    sigmoid = 1 / (1 + np.exp(-5 * (np.array(schedule.x) - 0.5)))
-    np.testing.assert_allclose(schedule.y, 0.5 + 0.5 * sigmoid)
+    assert title(figure.axes[0]).endswith("h = 2.24")
+    ((_, x, y),) = curves(figure.axes[3])
+    sigmoid = 1 / (1 + np.exp(-5 * (np.array(x) - 0.5)))
+    np.testing.assert_allclose(y, 0.5 + 0.5 * sigmoid)
     floor = replace(THETA, scorer=ScorerTheta(floor="final"))
-    (other,) = marks(figures.scorer_motifs(floor).panels[3], Line)
-    np.testing.assert_allclose(other.y, 0.5 * sigmoid)
+    ((_, _, other),) = curves(figures.scorer_motifs(floor).axes[3])
+    np.testing.assert_allclose(other, 0.5 * sigmoid)
 
 
 def test_models_are_ordered_by_invariant_and_numbered_in_both_panels():
     records = synthetic_grid(3, 60)
-    table = tables.per_model([summarise(cell) for cell in cells(records)], THETA)
-    usage, gains = figures.per_model(table).panels
+    means = tables.model_means([summarise(cell) for cell in cells(records)])
+    failed = means[0]._replace(model="org/failed", delta_mc1=np.nan, delta_mc2=np.nan)
+    usage, gains = figures.per_model([*means, failed]).axes
     invariants = dict(zip(records["model"], records["invariant"], strict=True))
     order = [f"{m[4:]}  {i}" for i, m in enumerate(sorted(invariants, key=invariants.get), 1)]
-    decisive, mix, early = marks(usage, Bars)
-    assert list(decisive.names) == order
-    np.testing.assert_allclose(mix.start, decisive.values)
-    np.testing.assert_allclose(early.start, np.add(decisive.values, mix.values))
-    assert max(np.add(early.start, early.values)) <= 100
-    (points,) = marks(gains, Points)
-    assert list(points.x) == sorted(invariants.values()) and points.names == ("1", "2", "3")
+    assert [label.get_text() for label in usage.get_yticklabels()] == order
+    by_model = {m.model[4:]: m for m in means}
+    for place, name in enumerate(("decisive", "mix", "early")):
+        expected = [by_model[label.split()[0]].fired[place] for label in order]
+        np.testing.assert_allclose(bars(usage)[name], expected)
+    early = usage.containers[2]
+    assert max(patch.get_x() + patch.get_width() for patch in early) <= 100
+    (points,) = gains.collections
+    np.testing.assert_allclose(points.get_offsets()[:, 0], sorted(invariants.values()))
+    assert {*texts(gains)} == {"1", "2", "3"}
 
 
 # Text as figures show it: one printable line.
 HOSTILE = short('</script><b>$x_1^{2}$ & \x0b\x1b[31m "q" ‮ 漢字 _x')
 
 
+@draw.styled
+def hostile():
+    canvas, (first, second) = draw.canvas(2, key=[HOSTILE])
+    draw.label(first, HOSTILE, HOSTILE)
+    draw.line(first, (0.0, 1.0), (0.2, float("nan")), "truthful", HOSTILE)
+    draw.rule(first, 1.0, name=HOSTILE)
+    draw.rule(first, 1.0, name=HOSTILE, across=True)
+    draw.below(first, [HOSTILE])
+    groups = {HOSTILE: ("base", (1.0, 2.0))}
+    draw.bars(second, (HOSTILE, "b"), groups, horizontal=True, texts={HOSTILE: ("", HOSTILE)})
+    draw.points(second, (1.0,), (1.0,), (HOSTILE,), "mix")
+    draw.note(second, HOSTILE, (0.5, 0.5))
+    return draw.Figure("hostile", HOSTILE, HOSTILE, canvas)
+
+
 def test_all_marks_are_drawn_with_escaped_text_and_deterministically(tmp_path):
-    every = (
-        Bars((HOSTILE, "b"), (1.0, 2.0), "base", HOSTILE, texts=("", HOSTILE), horizontal=True),
-        Points((1.0,), (1.0,), (HOSTILE,), "mix", HOSTILE),
-        Rule(1.0, label=HOSTILE),
-        Rule(1.0, label=HOSTILE, axis="y"),
-        Band(0.0, 1.0),
-        Note(0.5, 0.5, HOSTILE),
-    )
-    line = Line((0.0, 1.0), (0.2, float("nan")), "truthful", HOSTILE)
-    panels = (Panel(HOSTILE, (line,), HOSTILE), Panel(HOSTILE, every))
     for folder in (tmp_path / "one", tmp_path / "two"):
         folder.mkdir()
-        paths = draw.save(Figure("hostile", HOSTILE, HOSTILE, panels), folder)
+        paths = draw.save(hostile(), folder)
     assert [path.suffix for path in paths] == [".pdf", ".svg", ".png"]
     for path in paths:
         assert path.read_bytes() == (tmp_path / "one" / path.name).read_bytes()
-    root, texts = texts_of(paths[1])  # well-formed XML
-    assert HOSTILE in texts, texts
+    root, written = texts_of(paths[1])  # well-formed XML
+    assert HOSTILE in written, written
     assert not any(node.tag.endswith("script") for node in root.iter())
     assert paths[0].read_bytes()[:5] == b"%PDF-" and paths[2].read_bytes()[1:4] == b"PNG"
 

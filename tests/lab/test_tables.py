@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from drawn import bars, texts
 
 from lastword.errors import RecordError
 from lastword.lab.report import published
@@ -35,11 +36,11 @@ from lastword.lab.report.table import (
 from lastword.lab.report.tables import (
     grid,
     master,
+    model_means,
     per_model,
     scorer_constants,
 )
 from lastword.records.cells import CellCounts, Summary
-from lastword.records.marks import Bars
 from lastword.rule.theta import ScorerTheta, Theta
 
 HOSTILE = '=cmd|"/c"!A1 <script>&x</script> a_b$%#{}~^\\ *b* [l](u) `c`\x1b[31m\n| end'
@@ -121,7 +122,7 @@ def test_per_model_shares_are_means_over_benchmarks():
         summary("m", "halueval-qa", fired=none, mc1=0.6),
         summary("m", "halueval-sum", fired=none, mc1=0.4),
     ]
-    table = per_model(summaries, Theta())
+    table = per_model(model_means(summaries), Theta())
     assert round(column(table, "% scalar")[0], 1) == 68.4
     assert column(table, "% decisive")[0] == pytest.approx(10)
     assert column(table, "% mix")[0] == pytest.approx(40)
@@ -130,7 +131,7 @@ def test_per_model_shares_are_means_over_benchmarks():
 
 def test_a_cell_without_labels_does_not_affect_the_means():
     summaries = [summary("m", "a", mc1=0.7), summary("m", "mine", mc1_base=nan, mc1=nan)]
-    assert column(per_model(summaries, Theta()), "ΔMC1")[0] == pytest.approx(20)
+    assert column(per_model(model_means(summaries), Theta()), "ΔMC1")[0] == pytest.approx(20)
     assert column(grid(summaries), "Cells") == [1, 2]
 
 
@@ -156,10 +157,12 @@ def test_costs_average_ratios_and_are_ordered_by_depth(tmp_path):
     assert column(table, "Packed TRACE / packed base") == pytest.approx([3.5, 4.0, 3.75])
     assert isnan(column(table, "Plain TRACE / plain base")[0])
     assert column(table, "Plain TRACE / plain base")[1] == pytest.approx(2.3)
-    base, trace = (mark for mark in cost_figure(table).panels[0].marks if isinstance(mark, Bars))
-    assert base.names == trace.names == ("flat (L = 12)", "deep (L = 30)")
-    assert (base.values, trace.values) == ((1.0, 0.5), (3.5, 2.0))
-    assert trace.texts == ("3.50×", "4.00× (plain 2.30×)")
+    (axes,) = cost_figure(read_timings(tmp_path)).axes
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == ["flat (L = 12)", "deep (L = 30)"]
+    drawn = {name: list(values) for name, values in bars(axes).items()}
+    assert drawn == {"packed base": [1.0, 0.5], "packed TRACE": [3.5, 2.0]}
+    assert texts(axes) == ["3.50×", "4.00× (plain 2.30×)"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from lastword.records.explanation import GATE_NAMES, explain, gist
-from lastword.records.marks import Band, Rule
 from lastword.records.portrait import Portrait, letter, portrait
 from lastword.records.record import Record
 from lastword.rule.answer import Gate
@@ -74,8 +73,10 @@ def _depths(picture: Portrait, operator: str) -> Block:
     S = [candidate.scores for candidate in candidates]
     if len(picture.depths) <= picture.depth or not np.isfinite(S).all():
         return {"panels": [], "marks": [], "depth_note": ""}
-    rules = [Rule(float(depth)) for depth in picture.deciding_depths]
-    marks = [vars(mark) for mark in (band(picture), *rules)]
+    assert picture.window is not None
+    start, end = picture.window
+    rules = [{"kind": "rule", "at": depth, "role": "chosen"} for depth in picture.deciding_depths]
+    marks = [{"kind": "band", "start": start, "end": end, "role": "window"}, *rules]
     shares = _panel([c.shares for c in candidates], [c.blind_shares for c in candidates])
     scores = _panel(S, [c.blind_scores for c in candidates])
     panels = [
@@ -119,10 +120,3 @@ def _gate(name: str, gate: Gate) -> tuple[str, str, str, bool | None]:
     sign = "<" if name == "confidence" else ">"
     value = "–" if gate.value is None else f"{float(gate.value):.4g}"
     return title, value, f"{sign} {threshold:g}", gate.holds
-
-
-def band(picture: Portrait) -> Band:
-    """Return the interior window as a shaded band."""
-    assert picture.window is not None
-    first, last = picture.window
-    return Band(float(first), float(last))

@@ -12,11 +12,13 @@ from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.axes import Axes
 
-from lastword.lab.report.figures import numbers, side_by_side
+from lastword.files.wording import counted
+from lastword.lab.report import draw
+from lastword.lab.report.draw import Figure, styled
 from lastword.lab.report.table import Marked, Table, Value
 from lastword.records.cells import mean, mean_defined
-from lastword.records.marks import Bars, Figure, Line, Mark, Note, Panel, Rule
 from lastword.records.readings import OVERRIDING, Readings
 from lastword.records.variant import Variant, decide, operators_of
 from lastword.rule.theta import Theta
@@ -53,6 +55,11 @@ class Effect:
     def points(self) -> list[float]:
         """Delta MC1 and delta MC2 in points: unweighted means over the cells that are not nan."""
         return [100 * mean_defined(delta) for delta in self.deltas]
+
+    @property
+    def cells(self) -> int:
+        """The number of cells in which an item counts."""
+        return int((~np.isnan(self.deltas)).any(axis=0).sum())
 
     @property
     def negative(self) -> list[int]:
@@ -209,8 +216,7 @@ _GATED = (
 
 
 def _ablated(effect: Effect) -> tuple[Value, ...]:
-    cells = int((~np.isnan(effect.deltas)).any(axis=0).sum())
-    return (*effect.points, *effect.negative, cells)
+    return (*effect.points, *effect.negative, effect.cells)
 
 
 _SWEPT = {
@@ -222,47 +228,50 @@ _SWEPT = {
 }
 
 
+@styled
 def ablation_figure(effects: Sequence[Effect], swept: Sweeps, theta: Theta) -> Figure:
     """Return the figure of single components removed, and of the outer rule's constants varied."""
-    panels = [_components(effects)]
-    for place, (name, moved) in zip("bcdef", swept.items(), strict=True):
-        panels.append(_swept(f"({place}) {_SWEPT[name]}", moved, getattr(theta, name)))
+    wide = draw.bars_inches(len(effects), groups=2)
+    canvas, (components, *others) = draw.canvas(len(swept), wide=[wide])
+    _components(components, effects)
+    for place, axes, (name, moved) in zip("bcdef", others, swept.items(), strict=True):
+        draw.label(axes, f"({place}) {_SWEPT[name]}", "", "points")
+        _swept(axes, moved, getattr(theta, name))
     caption = (
-        f"Mean change of MC1 and MC2 over {effects[0].deltas.shape[1]} cells, in points. (a) One"
+        f"Mean change of MC1 and MC2 over {counted(effects[0].cells, 'cell')}, in points. (a) One"
         " component removed or overridden at a time; the others: one constant swept, the setting"
         " of the runs dotted. Red: how many cells regress on MC1, where any does."
     )
-    return Figure("ablation", "Ablations and sweeps", caption, tuple(panels), columns=3)
+    return Figure("ablation", "Ablations and sweeps", caption, canvas)
 
 
-def _components(effects: Sequence[Effect]) -> Panel:
-    names = tuple(effect.label for effect in effects)
-    worse = tuple(str(e.negative[0] or "") for e in effects)
+def _components(axes: Axes, effects: Sequence[Effect]) -> None:
     first, second = zip(*(e.points for e in effects), strict=True)
-    bars = side_by_side(
-        Bars(names, first, "corrected", "MC1", texts=worse, text_role="alarm", horizontal=True),
-        Bars(names, second, "base", "MC2", horizontal=True),
+    draw.label(axes, "(a) Components", "points")
+    draw.rule(axes, 0.0)
+    draw.bars(
+        axes,
+        [effect.label for effect in effects],
+        {"MC1": ("corrected", first), "MC2": ("base", second)},
+        horizontal=True,
+        texts={"MC1": [str(e.negative[0] or "") for e in effects]},
+        text_role="alarm",
     )
-    return Panel("(a) Components", (Rule(0.0), *bars), "points")
 
 
-def _swept(title: str, effects: Sequence[Effect], published: float) -> Panel:
+def _swept(axes: Axes, effects: Sequence[Effect], published: float) -> None:
     grid = [effect.value for effect in effects]
     steps = np.diff(grid)
     # Values of an uneven grid are spaced evenly and labelled, or their points would overlap.
     even = bool(np.allclose(steps, steps[0]))
-    x = tuple(grid) if even else numbers(map(float, range(len(grid))))
+    x = np.array(grid) if even else np.arange(len(grid))
     first, second = zip(*(effect.points for effect in effects), strict=True)
     higher = first[-1] > second[-1]
-    marks: tuple[Mark, ...] = (
-        Rule(float(np.interp(published, grid, x))),
-        Line(x, first, "corrected", "MC1", markers=True, above=higher),
-        Line(x, second, "base", "MC2", markers=True, above=not higher),
-        *(
-            Note(at, level, str(effect.negative[0]), "alarm")
-            for at, level, effect in zip(x, first, effects, strict=True)
-            if effect.negative[0]
-        ),
-    )
-    names = None if even else tuple(f"{value:g}" for value in grid)
-    return Panel(title, marks, "", "points", x_names=names)
+    draw.rule(axes, float(np.interp(published, grid, x)))
+    draw.line(axes, x, first, "corrected", "MC1", markers=True, above=higher)
+    draw.line(axes, x, second, "base", "MC2", markers=True, above=not higher)
+    for at, level, effect in zip(x, first, effects, strict=True):
+        if effect.negative[0]:
+            draw.note(axes, str(effect.negative[0]), (at, level), role="alarm", fontsize=7)
+    if not even:
+        axes.set_xticks(x, [f"{value:g}" for value in grid], rotation=45, ha="right")

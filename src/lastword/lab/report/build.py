@@ -13,6 +13,7 @@ from lastword.lab.report import (
     comparison,
     cost,
     dependence,
+    draw,
     figures,
     page_data,
     published,
@@ -20,12 +21,12 @@ from lastword.lab.report import (
 )
 from lastword.lab.report.comparison import Comparison
 from lastword.lab.report.cost import Timing
+from lastword.lab.report.draw import Figure
 from lastword.lab.report.page import CellReport, render
 from lastword.lab.report.table import Table, write_table
 from lastword.probes.controls import controls
 from lastword.records.cells import Cell, summarise
 from lastword.records.info import one_theta, read_runs
-from lastword.records.marks import Diagram, Figure
 from lastword.records.readings import read
 from lastword.records.record import Record
 from lastword.records.stored import read_cells
@@ -95,8 +96,6 @@ def report(
 
 def write(material: ReportInput, out: Path, *, with_paper: bool = False) -> Output:
     """Write the report of records in memory; see `report`."""
-    from lastword.lab.report import draw  # imports matplotlib
-
     views, written_tables, drawings = _contents(material, with_paper=with_paper)
     index = out / "index.html"
     try:
@@ -114,7 +113,7 @@ def write(material: ReportInput, out: Path, *, with_paper: bool = False) -> Outp
 
 def _contents(
     material: ReportInput, *, with_paper: bool = False
-) -> tuple[list[CellReport], list[Table], list[Figure | Diagram]]:
+) -> tuple[list[CellReport], list[Table], list[Figure]]:
     """Return cells, tables and figures in the paper's order; each statistic is computed once."""
     cells, theta = material.cells, material.theta
     readings = [read(cell, theta) for cell in cells]
@@ -126,22 +125,21 @@ def _contents(
     judgements = judge(cells, [each.objection for each in tests])
     by_readings = ablation.by_reading(readings, theta)
     effects, swept = ablation.necessity(readings, theta), ablation.sweeps(readings, theta)
-    per_model = tables.per_model(summaries, theta)
-    costs = cost.cost_table(material.timings) if material.timings else None
+    means, timings = tables.model_means(summaries), material.timings
     tables_or_none: list[Table | None] = [
         *material.leading,
         *(
             [
                 published.against_paper(summaries),
                 published.ablation_against_paper(effects),
-                published.per_model_against_paper(per_model),
+                published.per_model_against_paper(means),
             ]
             if with_paper
             else []
         ),
         tables.master(summaries, theta),
         tables.grid(summaries),
-        per_model,
+        tables.per_model(means, theta),
         tables.verdict_table(judgements),
         tables.controls_table(summaries, tests),
         tables.calibrations(summaries),
@@ -151,17 +149,17 @@ def _contents(
         tables.scorer_constants(theta),
         dependence.dependence_table(needs),
         *comparison.comparison_tables(material.comparisons),
-        costs,
+        cost.cost_table(timings) if timings else None,
     ]
-    figures_or_none: list[Figure | Diagram | None] = [
+    figures_or_none: list[Figure | None] = [
         figures.regimes(cells, theta),
         worked,
         figures.scorer_motifs(theta),
         figures.scorer_dataflow(theta),
         ablation.ablation_figure(effects, swept, theta),
-        figures.per_model(per_model),
+        figures.per_model(means),
         across,
-        cost.cost_figure(costs) if costs else None,
+        cost.cost_figure(timings) if timings else None,
         dependence.dependence_figure(needs),
         published.figure_against_paper(summaries, judgements) if with_paper else None,
     ]

@@ -7,18 +7,17 @@ and `seconds`: the median seconds of each contender over all items, end to end, 
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from lastword.errors import RecordError
-from lastword.lab.report.figures import model_name, side_by_side
-from lastword.lab.report.table import Table
+from lastword.lab.report import draw
+from lastword.lab.report.draw import Figure, styled
+from lastword.lab.report.figures import model_name
+from lastword.lab.report.table import Table, Value
 from lastword.records.cells import mean_defined
-from lastword.records.marks import Bars, Figure, Panel
 
 # Names of the bench's contenders.
 PLAIN, PACKED, STAGED = "plain base", "ours, base only", "ours, staged"
@@ -52,15 +51,9 @@ def cost_table(timings: Sequence[Timing]) -> Table:
         " | Packed TRACE / packed base .2 | Plain TRACE / plain base .2"
         " | Packed TRACE / plain base .2"
     )
-    rows: list[tuple[Any, ...]] = []
-    for (depth, model), group in groupby(sorted(timings, key=_order), _order):
-        times = [(t.plain, t.packed, t.trace, t.plain_trace) for t in group]
-        plain, packed, trace, plain_trace = np.array(times).T
-        ratios = (trace / packed, plain_trace / plain, trace / plain)
-        values = (plain, packed, trace, *ratios)
-        rows.append((model, depth, len(plain), *map(mean_defined, values)))
-    # The first three columns are the model, its depth and the number of benchmarks.
-    means = [mean_defined(column) for column in list(zip(*rows, strict=True))[3:]]
+    models = _by_model(timings)
+    rows: list[tuple[Value, ...]] = [(m.model, m.depth, m.cells, *astuple(m)[3:]) for m in models]
+    means = map(mean_defined, np.array([astuple(m)[3:] for m in models]).T)
     rows.append(("Mean over models", math.nan, len(timings), *means))
     notes = (
         "End to end, warm; models in the order of their depth. Plain: one pass a candidate.",
@@ -71,29 +64,58 @@ def cost_table(timings: Sequence[Timing]) -> Table:
     return Table.of("cost", "Cost", heads, rows, notes)
 
 
-def _order(timing: Timing) -> tuple[int, str]:
-    return timing.depth, timing.model
+@dataclass(frozen=True)
+class ModelCost:
+    """The mean seconds per item over a model's cells, and their ratios."""
+
+    model: str
+    depth: int
+    cells: int
+    plain: float
+    packed: float
+    trace: float
+    packed_ratio: float
+    plain_ratio: float
+    unlike_ratio: float
 
 
-def cost_figure(table: Table) -> Figure:
+def _by_model(timings: Sequence[Timing]) -> list[ModelCost]:
+    """Return the costs of each model, in the order of their depth."""
+    groups: dict[tuple[int, str], list[Timing]] = {}
+    for timing in timings:
+        groups.setdefault((timing.depth, timing.model), []).append(timing)
+    costs = []
+    for (depth, model), group in sorted(groups.items()):
+        times = [(t.plain, t.packed, t.trace, t.plain_trace) for t in group]
+        plain, packed, trace, plain_trace = np.array(times).T
+        values = (plain, packed, trace, trace / packed, plain_trace / plain, trace / plain)
+        costs.append(ModelCost(model, depth, len(group), *map(mean_defined, values)))
+    return costs
+
+
+@styled
+def cost_figure(timings: Sequence[Timing]) -> Figure:
     """Return the figure of seconds per item by model: packed base and packed TRACE."""
-    models, depths, _, _, packed, trace, ratios, plain, _ = zip(*table.rows[:-1], strict=True)
-    pairs = zip(models, depths, strict=True)
-    names = tuple(f"{model_name(name)} (L = {depth})" for name, depth in pairs)
-    texts = tuple(
-        f"{ratio:.2f}×" + ("" if math.isnan(other) else f" (plain {other:.2f}×)")
-        for ratio, other in zip(ratios, plain, strict=True)
-    )
-    bars = side_by_side(
-        Bars(names, packed, "base", "packed base", horizontal=True),
-        Bars(names, trace, "corrected", "packed TRACE", texts=texts, horizontal=True),
+    models = _by_model(timings)
+    plain = ["" if math.isnan(m.plain_ratio) else f" (plain {m.plain_ratio:.2f}×)" for m in models]
+    texts = [f"{m.packed_ratio:.2f}×{other}" for m, other in zip(models, plain, strict=True)]
+    canvas, (axes,) = draw.canvas(0, wide=[draw.bars_inches(len(models), groups=2)])
+    draw.label(axes, "", "seconds an item")
+    draw.bars(
+        axes,
+        [f"{model_name(m.model)} (L = {m.depth})" for m in models],
+        {
+            "packed base": ("base", [m.packed for m in models]),
+            "packed TRACE": ("corrected", [m.trace for m in models]),
+        },
+        horizontal=True,
+        texts={"packed TRACE": texts},
     )
     caption = (
         "Seconds an item, end to end and warm; models by depth. Beside each pair: the mean over"
         " benchmarks of TRACE over base, both packed, and of both plain, as the paper compares."
     )
-    panel = Panel("", bars, "seconds an item")
-    return Figure("cost", "Cost an item", caption, (panel,), columns=1)
+    return Figure("cost", "Cost an item", caption, canvas)
 
 
 def read_timings(path: Path) -> list[Timing]:

@@ -5,17 +5,20 @@ the same candidates at the same depths after the blind prompt. A gain of the rul
 blind base, does not depend on the question.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.axes import Axes
 
 from lastword.lab.evaluation.statistics import Interval, bootstrap_mean
-from lastword.lab.report.figures import MOST_DRAWN, left_to_the_table, model_name, side_by_side
+from lastword.lab.report import draw
+from lastword.lab.report.draw import Figure, styled
+from lastword.lab.report.figures import MOST_DRAWN, left_to_the_table, model_name
 from lastword.lab.report.table import Table, Value, points
 from lastword.records.cells import Cell, mean
-from lastword.records.marks import Bars, Figure, Line, Panel, Rule
+from lastword.records.marks import Role
 from lastword.records.metrics import mc1_by_depth
 from lastword.records.ragged import Lists, Matrices, PerItem, Places
 from lastword.records.readings import NAMES, OVERRIDING, Readings, read
@@ -163,39 +166,43 @@ def dependence_table(cells: Sequence[Dependence | None]) -> Table:
     return Table.of("dependence", "Does it need the question?", heads, rows, notes)
 
 
+@styled
 def dependence_figure(cells: Sequence[Dependence | None]) -> Figure | None:
     """Return the figure of MC1 by depth and gains; None without blind readings."""
     readings = [one for one in cells if one is not None]
     if not readings:
         return None
-    panels = tuple(panel for one in readings[:MOST_DRAWN] for panel in (_depths(one), _gains(one)))
+    drawn = readings[:MOST_DRAWN]
+    canvas, panels = draw.canvas(2 * len(drawn), columns=2)
+    for one, depths, gains in zip(drawn, panels[::2], panels[1::2], strict=True):
+        by_depth_panel(depths, one)
+        _gains(gains, one)
     caption = (
         "Left, MC1 of the scores at each depth: blue with the question read, dashed grey with it "
         f"left out; the last depth is the base. Right, what the rule adds. {MEANING} {DEPTH_0}"
         f"{left_to_the_table(len(readings))}"
     )
-    return Figure("dependence", "Does it need the question?", caption, panels, columns=2)
+    return Figure("dependence", "Does it need the question?", caption, canvas)
 
 
-def _depths(one: Dependence) -> Panel:
-    depths = tuple(map(float, range(one.depth + 1)))
+def by_depth_panel(axes: Axes, one: Dependence) -> None:
+    """Draw MC1 of the scores at each depth, with and without the question."""
     higher = bool(one.sighted[one.depth] >= one.blind[one.depth])
-    lines = (
-        Line(depths, tuple(points(*one.blind)), "other", "blind", above=not higher),
-        Line(depths, tuple(points(*one.sighted)), "corrected", "read", above=higher),
-    )
     title = f"{model_name(one.model)}\n{one.benchmark}, {one.items} items"
-    return Panel(title, lines, "depth", "MC1, points")
+    draw.label(axes, title, "depth", "MC1, points")
+    x = range(one.depth + 1)
+    draw.line(axes, x, 100 * one.blind, "other", "blind", above=not higher)
+    draw.line(axes, x, 100 * one.sighted, "corrected", "read", above=higher)
 
 
-def _gains(one: Dependence) -> Panel:
-    names = tuple(gain.name for gain in one.gains)
-    read = tuple(points(*(gain.sighted for gain in one.gains)))
-    blind = tuple(points(*(gain.blind for gain in one.gains)))
-    bars = side_by_side(
-        Bars(names, read, "corrected", "question read"), Bars(names, blind, "base", "left out")
-    )
+def _gains(axes: Axes, one: Dependence) -> None:
     first = one.gains[0]
     needs, low, high = points(first.needs, first.interval.low, first.interval.high)
     title = f"Needs the question: {needs:+.1f}\n95% {low:+.1f} to {high:+.1f}"
-    return Panel(title, (Rule(0.0, "other", axis="y"), *bars), "", "ΔMC1, points")
+    draw.label(axes, title, "", "ΔMC1, points")
+    draw.rule(axes, 0.0, "other", across=True)
+    groups: Mapping[str, tuple[Role, list[float]]] = {
+        "question read": ("corrected", points(*(gain.sighted for gain in one.gains))),
+        "left out": ("base", points(*(gain.blind for gain in one.gains))),
+    }
+    draw.bars(axes, [gain.name for gain in one.gains], groups)

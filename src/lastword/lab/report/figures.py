@@ -1,39 +1,23 @@
-"""Figure data: pure functions of records and their summaries.
+"""Figures of items, of the scorer and of models: pure functions of records and their summaries."""
 
-Everything is computed here; `draw` and the page only render the marks.
-"""
-
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyArrowPatch
 from scipy.special import softmax
 
 from lastword.errors import RecordError
 from lastword.files.wording import counted
-from lastword.lab.report.table import Table
+from lastword.lab.report import draw
+from lastword.lab.report.draw import Figure, styled
+from lastword.lab.report.tables import ModelMeans
 from lastword.records.cells import Cell, column
 from lastword.records.explanation import gate_lines
-from lastword.records.item_view import band
-from lastword.records.marks import (
-    Arrow,
-    Bars,
-    Box,
-    Diagram,
-    Figure,
-    Key,
-    Line,
-    Mark,
-    Note,
-    Numbers,
-    Panel,
-    Points,
-    Role,
-    Rule,
-)
+from lastword.records.marks import LOOKS, Role
 from lastword.records.portrait import Candidate, Portrait, portrait, short
 from lastword.records.ragged import Lists, PerItem, Places
 from lastword.records.record import Record
@@ -44,9 +28,9 @@ from lastword.rule.theta import Theta
 if TYPE_CHECKING:
     import pandas as pd
 
-_SHARES = (0.0, 1.0)
 MOST_DRAWN = 12  # maximum number of cells in a figure; its table has all
 _CLOSE = 5
+_MOST_KEYS = 6  # maximum number of candidates that are written out below a panel
 _LOOKED_THROUGH = 10_000  # maximum number of names that a mistyped one is compared with
 
 OPERATOR_TITLES = {"mix": "Signed mixing", "early": "Earliest state", "decisive": "Decisive layer"}
@@ -56,51 +40,54 @@ OPERATOR_TITLES = {"mix": "Signed mixing", "early": "Earliest state", "decisive"
 _BEHIND: tuple[Role, ...] = ("other", "mix", "corrected", "winner", "truthful")
 
 
-def trajectory(record: Record, theta: Theta, title: str = "") -> Panel:
-    """Return a panel of candidate probabilities over depth, with lines at the deciding depths."""
+def trajectory(
+    axes: Axes, record: Record, theta: Theta, title: str = "", rule: str | None = None
+) -> list[str]:
+    """Draw candidate probabilities over depth, and lines at the deciding depths, named `rule`.
+
+    Returns:
+        One line of text per candidate with a letter: its letter, text and truth.
+    """
     picture = portrait(record.decision, theta)
-    depths = tuple(map(float, picture.depths))
-    rules = [Rule(float(depth), label=picture.deciding_name) for depth in picture.deciding_depths]
-    lines = [
-        Line(
-            depths,
-            candidate.shares,
-            candidate.role,
-            "" if candidate.role == "other" else candidate.letter,
-            above=place == picture.base_index,  # its curve ends highest
-        )
-        for place, candidate in enumerate(picture.candidates)
-    ]
-    behind = sorted(lines, key=lambda line: _BEHIND.index(line.role))
-    lettered = tuple(_key(c) for c in picture.candidates if c.role != "other")
-    marks: tuple[Mark, ...] = (*rules, *behind)
-    label = "probability among candidates"
-    return Panel(title, marks, "depth", label, y_range=_SHARES, key=lettered)
+    draw.label(axes, title, "depth", "probability among candidates")
+    draw.shares(axes)
+    for depth in picture.deciding_depths:
+        draw.rule(axes, depth, name=picture.deciding_name if rule is None else rule)
+    places = range(len(picture.candidates))
+    for place in sorted(places, key=lambda i: _BEHIND.index(picture.candidates[i].role)):
+        candidate = picture.candidates[place]
+        letter = "" if candidate.role == "other" else candidate.letter
+        above = place == picture.base_index  # its curve ends highest
+        draw.line(axes, picture.depths, candidate.shares, candidate.role, letter, above=above)
+    return [_key(c) for c in picture.candidates if c.role != "other"]
 
 
-def _key(candidate: Candidate) -> Key:
-    return Key(candidate.letter, short(candidate.text, 48), candidate.true)
+def _key(candidate: Candidate) -> str:
+    truth = {True: " (true)", False: " (false)", None: ""}[candidate.true]
+    return f"{candidate.letter}: {short(candidate.text, 48)}{truth}"
 
 
+@styled
 def regimes(cells: Sequence[Cell], theta: Theta) -> Figure | None:
     """Return the figure of one representative correction per operator; None without corrections."""
-    panels: list[Panel] = []
-    idle = []
-    for operator in ("mix", "early", "decisive"):
-        record = representative(cells, operator)
-        if record is None:
-            idle.append(OPERATOR_TITLES[operator])
-        else:
-            title = f"({'abc'[len(panels)]}) {OPERATOR_TITLES[operator]}\n{subject(record, 40)}"
-            panels.append(trajectory(record, theta, title))
+    chosen = {operator: representative(cells, operator) for operator in OPERATOR_TITLES}
+    shown = {operator: record for operator, record in chosen.items() if record is not None}
+    if not shown:
+        return None
+    most = max(len(record.candidates) for record in shown.values())
+    canvas, panels = draw.canvas(len(shown), lines=min(most, _MOST_KEYS))
+    for letter, axes, (operator, record) in zip("abc", panels, shown.items(), strict=False):
+        title = f"({letter}) {OPERATOR_TITLES[operator]}\n{subject(record, 40)}"
+        draw.below(axes, trajectory(axes, record, theta, title)[:_MOST_KEYS])
+    idle = [title.lower() for operator, title in OPERATOR_TITLES.items() if operator not in shown]
     caption = (
         "Representative corrections, one per operator: the repaired item whose gain of truthful"
         " probability is the median. Green: truthful; red: the false answer of the last depth;"
         " dashed grey: other candidates. Dotted lines: the depths whose scores decide (for mixing"
         " the anchors of T). Depth 0 has read nothing of the question."
-        + (f" No answer was repaired by: {', '.join(idle).lower()}." if idle else "")
+        + (f" No answer was repaired by: {', '.join(idle)}." if idle else "")
     )
-    return Figure("regimes", "Representative regimes", caption, tuple(panels)) if panels else None
+    return Figure("regimes", "Representative regimes", caption, canvas)
 
 
 def representative(cells: Sequence[Cell], operator: str) -> Record | None:
@@ -140,11 +127,19 @@ def _record(cell: Cell, item: int) -> Record:
     return Record.of(cell.whole(cell.answer_places[[item]]))[0]
 
 
+@styled
 def worked_example(record: Record, theta: Theta) -> Figure:
     """Return the figure of one item: trajectory, D_l, gates, scores before and after."""
     answer = record.decision
     picture = portrait(answer, theta)
-    path = trajectory(record, theta, f"(a) {subject(record, 40)}")
+    canvas, (path, sharpness, gates, scores) = draw.canvas(
+        4, columns=2, key=[_key(candidate) for candidate in picture.candidates]
+    )
+    trajectory(path, record, theta, f"(a) {subject(record, 40)}")
+    _band(path, picture)
+    _sharpness(sharpness, picture, theta)
+    _gates(gates, answer)
+    _before_after(scores, answer)
     caption = (
         f"One item end to end: {record.benchmark} {record.id} on {model_name(record.model)}, d_eff"
         f" = {answer.d_eff:.3f}, answered by {OPERATORS.get(answer.operator, answer.operator)}. (a)"
@@ -152,14 +147,7 @@ def worked_example(record: Record, theta: Theta) -> Figure:
         " that were checked; (d) candidate probabilities and the margin of the scores before and"
         " after."
     )
-    panels = (
-        replace(path, marks=(band(picture), *path.marks), key=()),
-        _sharpness(picture, theta),
-        _gates_panel(answer),
-        _before_after(answer),
-    )
-    key = tuple(map(_key, picture.candidates))
-    return Figure("worked-example", "A worked example", caption, panels, columns=2, key=key)
+    return Figure("worked-example", "A worked example", caption, canvas)
 
 
 OPERATORS = {
@@ -170,53 +158,63 @@ OPERATORS = {
 }
 
 
-def _sharpness(picture: Portrait, theta: Theta) -> Panel:
-    """Return a panel of decisiveness over depth, with l* marked if it was computed."""
+def _band(axes: Axes, picture: Portrait) -> None:
+    """Shade the interior window."""
+    assert picture.window is not None
+    axes.axvspan(*picture.window, color=LOOKS["window"].light, zorder=0, linewidth=0)
+
+
+def _sharpness(axes: Axes, picture: Portrait, theta: Theta) -> None:
+    """Draw decisiveness over depth, with l* marked if it was computed."""
     S = np.array([candidate.scores for candidate in picture.candidates])
     D = geometry.decisiveness(S[:, 1:], theta.eps_H)  # Eq. 7, depths 1..L
-    depths = tuple(float(d) for d in range(1, S.shape[1]))
     layer = picture.sharpest
-    rules = () if layer is None else (Rule(float(layer), label=f"ℓ* = {layer}"),)
-    return Panel(
-        "(b) Decisiveness" + ("" if layer is None else f", sharpest at depth {layer}"),
-        (band(picture), *rules, Line(depths, numbers(D), "corrected")),
-        "depth",
-        "D = margin / (entropy + ε)",
-    )
+    title = "(b) Decisiveness" + ("" if layer is None else f", sharpest at depth {layer}")
+    draw.label(axes, title, "depth", "D = margin / (entropy + ε)")
+    _band(axes, picture)
+    if layer is not None:
+        draw.rule(axes, layer, name=f"ℓ* = {layer}")
+    draw.line(axes, range(1, S.shape[1]), D, "corrected")
 
 
-_GATE_MARKS: tuple[tuple[str, Role], ...] = (("✗", "alarm"), ("✓", "truthful"))
-
-
-def _gates_panel(answer: Answer) -> Panel:
-    notes = []
+def _gates(axes: Axes, answer: Answer) -> None:
+    draw.label(axes, "(c) Gates")
+    _bare(axes)
     for place, (line, holds) in enumerate(gate_lines(answer)):
-        mark, role = _GATE_MARKS[bool(holds)]
-        notes.append(Note(0.04, 0.78 - 0.22 * place, f"{mark} {line}", role, centred=False))
-    return Panel("(c) Gates", tuple(notes), axes=False)
+        mark, role = ("✓", "truthful") if holds else ("✗", "alarm")
+        at = (0.04, 0.78 - 0.22 * place)
+        draw.note(axes, f"{mark} {line}", at, (0, 0), role, fontsize=9)
 
 
-def _before_after(answer: Answer) -> Panel:
-    picture = portrait(answer)
-    names = tuple(candidate.letter for candidate in picture.candidates)
-    before = Bars(names, tuple(c.before for c in picture.candidates), "base", "before")
-    after = Bars(names, tuple(c.after for c in picture.candidates), "corrected", "after")
-    bars = side_by_side(before, after)
-    margins = [geometry.margin(u) for u in (answer.base_scores, answer.scores)]
-    title = f"(d) Margin {margins[0]:.2f} → {margins[1]:.2f} nats"
-    return Panel(title, bars, "candidate", "probability", y_range=_SHARES)
+def _bare(axes: Axes) -> None:
+    axes.set_axis_off()
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
 
 
+def _before_after(axes: Axes, answer: Answer) -> None:
+    candidates = portrait(answer).candidates
+    groups: Mapping[str, tuple[Role, list[float]]] = {
+        "before": ("base", [c.before for c in candidates]),
+        "after": ("corrected", [c.after for c in candidates]),
+    }
+    draw.bars(axes, [c.letter for c in candidates], groups)
+    before, after = (geometry.margin(u) for u in (answer.base_scores, answer.scores))
+    draw.label(axes, f"(d) Margin {before:.2f} → {after:.2f} nats", "candidate", "probability")
+    draw.shares(axes)
+
+
+@styled
 def across_models(rows: Sequence[Record], theta: Theta) -> Figure | None:
     """Return the figure of one item on every model, by I(M); None for fewer than two models."""
     if len(rows) < 2:
         return None
     rows = sorted(rows, key=lambda r: (_invariant(r), r.model))
-    panels = tuple(
-        trajectory(r, theta, f"{model_name(r.model)}\nI(M) = {_invariant(r):.2f}") for r in rows
-    )
-    lettered = {key.letter for panel in panels for key in panel.key}
-    key = tuple(k for k in map(_key, portrait(rows[0].decision).candidates) if k.letter in lettered)
+    keys = [_key(candidate) for candidate in portrait(rows[0].decision).candidates]
+    canvas, panels = draw.canvas(len(rows), columns=5, key=keys)
+    for axes, record in zip(panels, rows, strict=True):
+        title = f"{model_name(record.model)}\nI(M) = {_invariant(record):.2f}"
+        trajectory(axes, record, theta, title)
     wrong = sum(r.mc1_base == 0 for r in rows)
     right = sum(r.gain == 1 for r in rows)
     caption = (
@@ -225,9 +223,7 @@ def across_models(rows: Sequence[Record], theta: Theta) -> Figure | None:
         f" {right} of these. Green: truthful; red: the false answer of the last depth; blue:"
         " another false answer, where TRACE chose one."
     )
-    columns = min(5, max(2, len(rows)))
-    bare = tuple(replace(panel, key=()) for panel in panels)
-    return Figure("across-models", "One item across all models", caption, bare, columns, key)
+    return Figure("across-models", "One item across all models", caption, canvas)
 
 
 def hardest(cells: Sequence[Cell]) -> list[Record]:
@@ -323,11 +319,6 @@ def _invariant(record: Record) -> float:
     return value
 
 
-def numbers(values: Iterable[float]) -> Numbers:
-    """Return numbers in the form of marks."""
-    return tuple(float(v) for v in values)
-
-
 # Illustrative traces of log p over the feature depths, one per motif.
 _MOTIFS = {
     "Sustained growth": (-6.0, -4.4, -2.8, -1.2),
@@ -336,65 +327,89 @@ _MOTIFS = {
 }
 
 
+@styled
 def scorer_motifs(theta: Theta) -> Figure:
     """Return the figure of T's evidence across the feature depths, and of its weight alpha."""
     import torch
 
     from lastword.rule.scorer import Scorer
 
-    count = len(theta.scorer.features)
+    x = theta.scorer.features
     scorer = Scorer(theta, depth=26, vocabulary=1)
-    x = tuple(theta.scorer.features)
-    panels = []
-    for place, (motif, trace) in enumerate(_MOTIFS.items()):
-        p = np.interp(np.linspace(0, 1, count), np.linspace(0, 1, len(trace)), trace)
+    canvas, (*motifs, schedule) = draw.canvas(4, columns=4)
+    for place, axes, (motif, trace) in zip("abc", motifs, _MOTIFS.items(), strict=True):
+        p = np.interp(np.linspace(0, 1, len(x)), np.linspace(0, 1, len(trace)), trace)
         h = float(scorer.evidence(torch.tensor(p)[:, None, None]))
-        line = Line(x, numbers(p), "corrected", markers=True)
-        title = f"({'abc'[place]}) {motif}: h = {h:.2f}"
-        panels.append(Panel(title, (line,), "feature depth / L", "log p", y_range=(-6.6, 0.0)))
+        draw.label(axes, f"({place}) {motif}: h = {h:.2f}", "feature depth / L", "log p")
+        draw.line(axes, x, p, "corrected", markers=True)
+        axes.set_ylim(-6.6, 0.2)
     evidence = torch.linspace(0, 1, 101, dtype=torch.float64)
-    alpha = scorer.alpha(evidence[None])[0]
-    marks = (
-        Rule(theta.scorer.lambda_0, "other", "λ₀", axis="y"),
-        Line(numbers(evidence.tolist()), numbers(alpha.tolist()), "mix"),
-    )
-    panels.append(Panel("(d) Mixing schedule", marks, "evidence h̃", "α", y_range=_SHARES))
+    draw.label(schedule, "(d) Mixing schedule", "evidence h̃", "α")
+    draw.rule(schedule, theta.scorer.lambda_0, "other", "λ₀", across=True)
+    draw.line(schedule, evidence.numpy(), scorer.alpha(evidence[None])[0].numpy(), "mix")
+    draw.shares(schedule)
     caption = (
         "Three illustrative traces of a token's log-probability over the feature depths, with the"
         " evidence h that each earns, and the weight α of the anchor mixture that normalised"
         " evidence sets. Traces are drawn for illustration; h and α are the scorer's."
     )
-    return Figure("scorer-motifs", "What the scorer rewards", caption, tuple(panels), columns=4)
+    return Figure("scorer-motifs", "What the scorer rewards", caption, canvas)
 
 
-def scorer_dataflow(theta: Theta) -> Diagram:
+@styled
+def scorer_dataflow(theta: Theta) -> Figure:
     """Return the diagram of the scorer T: read, filter and measure, mix, emit."""
     s = theta.scorer
-    anchors, features = (
-        ", ".join(f"{fraction:.2g}" for fraction in fractions)
-        for fractions in (s.anchors, s.features)
-    )
-    boxes = (
-        Box("read", "Read", f"logits z at anchors A\n{anchors} of L", 0.11, 0.72, "base"),
-        Box("filter", "Filter", f"Ω: top k at {s.quorum:.0%}\nof the anchors", 0.37, 0.26, "early"),
-        Box("measure", "Measure", f"slope, jump, curvature at\n{features}", 0.63, 0.26, "early"),
-        Box("anchor", "Average", "z̄: anchors weighted by exp(ℓ/L)", 0.37, 0.72, "corrected"),
-        Box("mix", "Mix", "z_T = (1−α) z_L + α z̄", 0.66, 0.72, "mix"),
-        Box("emit", "Emit", "t: mean log softmax(z_T)\nof a candidate's tokens", 0.9, 0.72, "base"),
-    )
-    arrows = (
-        Arrow("read", "anchor", "z"),
-        Arrow("anchor", "mix", "z̄"),
-        Arrow("mix", "emit", "z_T"),
-        Arrow("read", "filter", dashed=True),
-        Arrow("filter", "measure", "Ω", dashed=True),
-        Arrow("measure", "mix", "h̃ → α", dashed=True),
-    )
+    anchors, features = (", ".join(f"{f:.2g}" for f in each) for each in (s.anchors, s.features))
+    boxes: Mapping[str, tuple[str, float, float, Role]] = {
+        "Read": (f"logits z at anchors A\n{anchors} of L", 0.11, 0.72, "base"),
+        "Filter": (f"Ω: top k at {s.quorum:.0%}\nof the anchors", 0.37, 0.26, "early"),
+        "Measure": (f"slope, jump, curvature at\n{features}", 0.63, 0.26, "early"),
+        "Average": ("z̄: anchors weighted by exp(ℓ/L)", 0.37, 0.72, "corrected"),
+        "Mix": ("z_T = (1−α) z_L + α z̄", 0.66, 0.72, "mix"),
+        "Emit": ("t: mean log softmax(z_T)\nof a candidate's tokens", 0.9, 0.72, "base"),
+    }
+    canvas, (axes,) = draw.canvas(0, wide=[draw.HEIGHT])
+    canvas.set_figwidth(3 * draw.WIDTH)
+    _bare(axes)
+    drawn = {}
+    for title, (text, x, y, role) in boxes.items():
+        frame = {"facecolor": "white", "edgecolor": LOOKS[role].light, "linewidth": 1.4}
+        frame["boxstyle"] = "round,pad=0.7"
+        where = {"ha": "center", "va": "center", "linespacing": 1.5}
+        drawn[title] = axes.text(x, y, f"{title}\n{text}", bbox=frame, **where)
+    for start, end, name, role in _FLOW:
+        one, other = drawn[start], drawn[end]
+        (x0, y0), (x1, y1) = one.get_position(), other.get_position()
+        arrow = FancyArrowPatch(
+            *((x0, y0), (x1, y1)),
+            patchA=one.get_bbox_patch(),
+            patchB=other.get_bbox_patch(),
+            arrowstyle="-|>",
+            mutation_scale=9,
+            linestyle="-" if role == "chosen" else "--",
+            color=LOOKS[role].light,
+        )
+        axes.add_patch(arrow)
+        steep = abs(x1 - x0) < abs(y1 - y0)  # the name of a steep arrow is at its side
+        at = ((x0 + x1) / 2, (y0 + y1) / 2)
+        draw.note(axes, name, at, (4, 0) if steep else (0, 5), role)
     caption = (
         "Dataflow of the trajectory scorer T. Dark arrows carry logits, grey ones the evidence of"
         " each token, which sets how much of the anchor mixture it takes."
     )
-    return Diagram("scorer-dataflow", "The scorer's dataflow", caption, boxes, arrows)
+    return Figure("scorer-dataflow", "The scorer's dataflow", caption, canvas)
+
+
+# Arrows: logits, then the evidence of tokens.
+_FLOW: tuple[tuple[str, str, str, Role], ...] = (
+    ("Read", "Average", "z", "chosen"),
+    ("Average", "Mix", "z̄", "chosen"),
+    ("Mix", "Emit", "z_T", "chosen"),
+    ("Read", "Filter", "", "other"),
+    ("Filter", "Measure", "Ω", "other"),
+    ("Measure", "Mix", "h̃ → α", "other"),
+)
 
 
 def left_to_the_table(cells: int) -> str:
@@ -403,45 +418,37 @@ def left_to_the_table(cells: int) -> str:
     return f" The table has {counted(rest, 'more cell')}." if rest > 0 else ""
 
 
-def side_by_side(*bars: Bars) -> tuple[Bars, ...]:
-    """Return bars with the same names, placed side by side."""
-    return tuple(replace(bar, group=place, groups=len(bars)) for place, bar in enumerate(bars))
+@styled
+def per_model(means: Sequence[ModelMeans]) -> Figure:
+    """Return the figure of the operators' shares per model, and of I(M) and mean gain.
 
-
-def per_model(table: Table) -> Figure:
-    """Return the figure of the operators' shares per model, and of I(M) and mean gain."""
-    rows = [dict(zip((c.name for c in table.columns), row, strict=True)) for row in table.rows]
-    rows.sort(key=lambda row: (row["I(M)"], row["Model"]))
+    Models without a judged item are left out.
+    """
+    rows = sorted(
+        (m for m in means if np.isfinite([m.invariant, m.delta_mc1]).all()),
+        key=lambda m: (m.invariant, m.model),
+    )
+    canvas, (usage, against) = draw.canvas(1, wide=[draw.bars_inches(max(1, len(rows)))])
+    operators: tuple[Role, ...] = ("decisive", "mix", "early")
+    shares = np.nan_to_num([m.fired for m in rows]).reshape(-1, 3).T
+    names = [f"{model_name(m.model)}  {i}" for i, m in enumerate(rows, 1)]
+    groups = {str(role): (role, share) for role, share in zip(operators, shares, strict=True)}
+    draw.label(usage, "(a) Who answers", "% of items")
+    draw.bars(usage, names, groups, horizontal=True, stacked=True)
+    usage.set_xlim(0, 100)
+    draw.label(against, "(b) I(M) and the gain", "I(M)", "mean ΔMC1, points")
+    draw.rule(against, 1.0)
+    draw.rule(against, 0.0, "other", across=True)
+    x, y, second = (
+        np.array([getattr(m, name) for m in rows])
+        for name in ("invariant", "delta_mc1", "delta_mc2")
+    )
+    sizes = np.clip(np.nan_to_num(second) / 5, 0.3, 4.0)
+    draw.points(against, x, y, [str(i) for i, _ in enumerate(rows, 1)], "corrected", sizes)
+    draw.logarithmic(against)
     caption = (
         "(a) Share of the items that each operator answers, a mean over benchmarks; models by I(M)"
         " from low to high; the rest keep the model's scores. (b) I(M) against the mean change"
         " of MC1, by the numbers of (a); the larger the point, the larger the change of MC2."
     )
-    panels = (_usage(rows), _against_invariant(rows))
-    return Figure("per-model", "What the rule does in each model", caption, panels, 2)
-
-
-def _usage(rows: Sequence[Mapping[str, Any]]) -> Panel:
-    names = tuple(f"{model_name(str(r['Model']))}  {i}" for i, r in enumerate(rows, 1))
-    operators: tuple[Role, ...] = ("decisive", "mix", "early")
-    shares = np.array([[float(row[f"% {name}"]) for row in rows] for name in operators])
-    shares = np.nan_to_num(shares)
-    starts = np.cumsum(shares, axis=0) - shares
-    bars = [
-        Bars(names, numbers(share), name, name, start=numbers(start), horizontal=True)
-        for name, share, start in zip(operators, shares, starts, strict=True)
-    ]
-    return Panel("(a) Who answers", tuple(bars), "% of items", x_range=(0.0, 100.0))
-
-
-def _against_invariant(rows: Sequence[Mapping[str, Any]]) -> Panel:
-    sizes = numbers(max(0.3, min(4.0, float(row["ΔMC2"]) / 5)) for row in rows)
-    points = Points(
-        numbers(row["I(M)"] for row in rows),
-        numbers(row["ΔMC1"] for row in rows),
-        tuple(str(i) for i, _ in enumerate(rows, 1)),
-        "corrected",
-        sizes=sizes,
-    )
-    marks = (Rule(1.0), Rule(0.0, "other", axis="y"), points)
-    return Panel("(b) I(M) and the gain", marks, "I(M)", "mean ΔMC1, points", x_scale="log")
+    return Figure("per-model", "What the rule does in each model", caption, canvas)

@@ -1,17 +1,19 @@
 """Builds the page: one offline HTML file with sortable tables, figures, and every item."""
 
 import math
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lastword.files.strict_json import strict
 from lastword.files.wording import counted
 from lastword.lab.evaluation.statistics import Finding, GridStatistics, Judgement, over_cells
+from lastword.lab.report import draw
+from lastword.lab.report.draw import Figure
 from lastword.lab.report.table import (
     EN_DASH,
     Column,
@@ -24,13 +26,12 @@ from lastword.lab.report.table import (
 )
 from lastword.probes.controls import Controls
 from lastword.records.cells import CellCounts, Summary, benchmark_of
-from lastword.records.document import compress, document
-from lastword.records.marks import Diagram, Figure
+from lastword.records.document import document
 from lastword.rule.operators import OPERATORS
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = (
-    *("data.js", "trajectory.js", "plots.js", "portrait.js"),
+    *("data.js", "trajectory.js", "portrait.js"),
     *("tables.js", "items.js", "main.js"),
 )
 _FULL_HEAT = 0.15  # a change of 15 points gets the strongest shade
@@ -54,7 +55,7 @@ Fact = tuple[str, str]  # name and value, as shown
 def render(
     cells: Sequence[CellReport],
     tables: Sequence[Table],
-    figures: Sequence[Figure | Diagram],
+    figures: Sequence[Figure],
     blocks: Mapping[str, str],
     sample: str = "",
 ) -> str:
@@ -63,13 +64,12 @@ def render(
     `blocks` are the packed records (`data_blocks`). `sample` is a sentence about the number of
     items in the list; empty if it has all.
     """
-    plots = {figure.name: asdict(figure) for figure in figures}
     grid = over_cells(np.array([cell.summary.delta_mc1 for cell in cells], dtype=float))
     headline = headline_of(grid, [cell.judgement for cell in cells])
     return document(
         "page.html.j2",
         _SCRIPTS,
-        {"figures": compress(strict(plots)), **blocks},
+        blocks,
         assets=_ASSETS,
         title=f"TRACE: {headline}",
         headline=headline,
@@ -79,7 +79,7 @@ def render(
         cell_columns=[c.name for c in _CELL_COLUMNS],
         cells=[_cell(view, cells) for view in cells],
         tables=[_table(table) for table in tables],
-        figures=figures,
+        figures=[(f, b64encode(draw.rendered(f, "svg")).decode()) for f in figures],
         sample=sample,
     )
 

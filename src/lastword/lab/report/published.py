@@ -14,12 +14,15 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from matplotlib.axes import Axes
+
 from lastword.lab.evaluation.statistics import Interval, Judgement
+from lastword.lab.report import draw
 from lastword.lab.report.ablation import Effect
-from lastword.lab.report.figures import numbers
+from lastword.lab.report.draw import Figure, styled
 from lastword.lab.report.table import EN_DASH, Marked, Table, Value, points
+from lastword.lab.report.tables import ModelMeans
 from lastword.records.cells import Summary, benchmark_of
-from lastword.records.marks import Figure, Key, Line, Mark, Panel, Points, Rule
 
 SOURCE = "T. S. Ranade, TRACE: Trajectory Correction from Cross-layer Evidence"
 # Rows of Table 3 that are inconsistent with the others (method, section 12).
@@ -113,25 +116,24 @@ def ablation_against_paper(effects: Sequence[Effect]) -> Table:
     )
 
 
-def per_model_against_paper(per_model: Table) -> Table:
+def per_model_against_paper(means: Sequence[ModelMeans]) -> Table:
     """Return the table of per-model rows and the published ones (Table 4)."""
-    names = [column.name for column in per_model.columns]
-    compared = [name for name in names if name not in ("Model", "Scalar operator")]
+    compared = ("I(M)", "% scalar", "% decisive", "% mix", "% early", "ΔMC1", "ΔMC2")
     heads = "Model | Paper's model | " + " | ".join(f"{n} .1 | {n} paper .1" for n in compared)
     # The third column of the paper's table is text: the scalar operator.
     theirs = {row[0]: [float(v) for v in (row[1], *row[3:])] for row in _rows(_PER_MODEL)}
     rows = []
-    for row in per_model.rows:
-        of = dict(zip(names, row, strict=True))
-        key = paper_model(str(of["Model"]))
+    for m in means:
+        key = paper_model(m.model)
+        ours = (m.invariant, m.scalar, *m.fired, m.delta_mc1, m.delta_mc2)
         printed = theirs[key] if key else [math.nan] * len(compared)
-        pairs = zip((of[name] for name in compared), printed, strict=True)
-        rows.append((of["Model"], key or EN_DASH, *chain(*pairs)))
+        rows.append((m.model, key or EN_DASH, *chain(*zip(ours, printed, strict=True))))
     notes = (f"Paper: {SOURCE}, Table 4.",)
     title = "Table 4 of the paper beside this run"
     return Table.of("per-model-against-paper", title, heads, rows, notes)
 
 
+@styled
 def figure_against_paper(
     summaries: Sequence[Summary], judgements: Sequence[Judgement]
 ) -> Figure | None:
@@ -143,30 +145,29 @@ def figure_against_paper(
     ]
     if not pairs:
         return None
-    panels = tuple(_scatter(metric, pairs) for metric in _METRICS)
-    key = tuple(
-        Key(str(i), f"{cell.model} on {judgement.benchmark}", None)
-        for i, (judgement, cell) in enumerate(pairs, 1)
-    )
+    key = [f"{i}: {c.model} on {j.benchmark}" for i, (j, c) in enumerate(pairs, 1)]
+    canvas, panels = draw.canvas(2, key=key)
+    for axes, metric in zip(panels, _METRICS, strict=True):
+        _scatter(axes, metric, pairs)
     caption = (
         "Change by TRACE in points, ours over the paper's, a point a cell, with our 95% interval "
         "(paired bootstrap over items; the paper prints none). On the line both are the same."
     )
-    return Figure("against-paper", "Ours against the published", caption, panels, 2, key)
+    return Figure("against-paper", "Ours against the published", caption, canvas)
 
 
-def _scatter(metric: str, pairs: Sequence[tuple[Judgement, PaperCell]]) -> Panel:
+def _scatter(axes: Axes, metric: str, pairs: Sequence[tuple[Judgement, PaperCell]]) -> None:
     low = metric.lower()
     theirs = [float(getattr(cell, f"{low}_delta")) for _, cell in pairs]
     ours = [100 * float(getattr(judgement, f"delta_{low}")) for judgement, _ in pairs]
     intervals: list[Interval] = [getattr(judgement, f"interval_{low}") for judgement, _ in pairs]
     ends = (min(0.0, *theirs), max(1.0, *theirs))
-    marks: list[Mark] = [Rule(0.0, "other", axis="y"), Line(ends, ends, "other")]
+    draw.label(axes, f"Δ{metric}", "paper, points", "ours, points")
+    draw.rule(axes, 0.0, "other", across=True)
+    draw.line(axes, ends, ends, "other")
     for x, interval in zip(theirs, intervals, strict=True):
-        marks.append(Line((x, x), (100 * interval.low, 100 * interval.high), "base"))
-    names = tuple(str(i) for i, _ in enumerate(pairs, 1))
-    marks.append(Points(numbers(theirs), numbers(ours), names, "corrected"))
-    return Panel(f"Δ{metric}", tuple(marks), "paper, points", "ours, points")
+        draw.line(axes, (x, x), (100 * interval.low, 100 * interval.high), "base")
+    draw.points(axes, theirs, ours, [str(i) for i, _ in enumerate(pairs, 1)], "corrected")
 
 
 def read_published() -> dict[str, list[PaperCell]]:

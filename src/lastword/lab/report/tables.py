@@ -10,6 +10,7 @@ scorer_constants                the constants of T, from Theta itself
 import math
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
@@ -66,18 +67,43 @@ def grid(summaries: Sequence[Summary]) -> Table:
     return Table.of("grid", "Means over cells", f"{heads} | Negative cells", rows, notes)
 
 
-def per_model(summaries: Sequence[Summary], theta: Theta) -> Table:
-    """Return operators and gains per model: means over its benchmarks (method, section 10)."""
+class ModelMeans(NamedTuple):
+    """Means over a model's benchmarks (method, section 10), in points.
+
+    Attributes:
+        scalar: Share of the items that are scalar.
+        fired: Shares of the items that decisive, mix and early answer.
+    """
+
+    model: str
+    invariant: float
+    scalar: float
+    fired: tuple[float, ...]
+    delta_mc1: float
+    delta_mc2: float
+
+
+def model_means(summaries: Sequence[Summary]) -> list[ModelMeans]:
+    """Return the means of each model."""
+    rows = []
+    for model, group in _by_model(summaries).items():
+        shares = [s.scalar for s in group], *([s.fired[o] for s in group] for o in OVERRIDING)
+        deltas = [s.delta_mc1 for s in group], [s.delta_mc2 for s in group]
+        scalar, *fired, first, second = points(*map(mean_defined, (*shares, *deltas)))
+        rows.append(ModelMeans(model, group[0].invariant, scalar, tuple(fired), first, second))
+    return rows
+
+
+def per_model(means: Sequence[ModelMeans], theta: Theta) -> Table:
+    """Return the table of operators and gains per model."""
     heads = (
         "Model | I(M) .2 | Scalar operator | % scalar .1 | % decisive .1 | % mix .1 | % early .1"
         " | ΔMC1 +.1 | ΔMC2 +.1"
     )
-    rows: list[tuple[Value, ...]] = []
-    for model, group in _by_model(summaries).items():
-        shares = [s.scalar for s in group], *([s.fired[o] for s in group] for o in OVERRIDING)
-        deltas = [s.delta_mc1 for s in group], [s.delta_mc2 for s in group]
-        values = points(*map(mean_defined, (*shares, *deltas)))
-        rows.append((model, group[0].invariant, branch(group[0].invariant, theta), *values))
+    rows: list[tuple[Value, ...]] = [
+        (m.model, m.invariant, branch(m.invariant, theta), m.scalar, *m.fired, *m[4:])
+        for m in means
+    ]
     notes = (
         "Shares are over the items that count for MC1; % decisive and % mix are items that the "
         "operator answered, % early items whose max b lies below gamma.",

@@ -1,9 +1,8 @@
-// Start: tables at once, then figures, then items from their index.
+// Start: tables at once, then items from their index.
 
 async function start() {
   wireTables();
-  const [figures, items] = await Promise.all([unpackJSON("figures"), unpackJSON("items")]);
-  watchPlots(figures);
+  const items = await unpackJSON("items");
   const browser = new Browser(items, async (entry) => {
     const [cell, texts] = await Promise.all([unpackJSON(`cell-${entry.cell}`), unpackJSON(`texts-${items.texts[entry.text][1]}`)]);
     return [texts[entry.text], cell[entry.item], []];
