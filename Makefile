@@ -17,8 +17,8 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(READY) real
 	@if $(BIN)/lastword get smollm2-135m > /dev/null; then \
 		$(BIN)/lastword try examples/tickets.csv --instructions "Which team?" \
-			--model lastword/smollm2-135m --out build/tickets --budget 20s > /dev/null && \
-		$(BIN)/lastword demo --all --tried build/tickets; \
+			--model lastword/smollm2-135m --out build/tickets --budget 20s && \
+		$(BIN)/lastword demo --all; \
 	else $(BIN)/lastword demo; fi
 
 quick: $(READY)

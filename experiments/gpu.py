@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from meter import metered, peak_bytes, synchronise
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from lastword import Choice
@@ -33,7 +34,6 @@ from lastword.decide.decider import Decider, subject_of
 from lastword.decide.states import read_states
 from lastword.decide.tracer import Tracer
 from lastword.lab.timing.contenders import Sums, ours, sums_of
-from lastword.lab.timing.meter import metered, peak_bytes, synchronise
 from lastword.lab.timing.run import AGAINST, NAMES, bench
 from lastword.model import embedded
 from lastword.probes import Probe, fit_state
@@ -170,10 +170,10 @@ def family(name: str, dtype: str) -> dict[str, Any]:
 
 def speed(sizes: Sizes) -> dict[str, Any]:
     """Time our methods and others in interleaved rounds, after checking agreement."""
-    first = AGAINST[0] if find_spec("lm_eval") is not None else "padded base"
+    first = AGAINST[0] if find_spec("lm_eval") is not None else "plain trace"
     tracer, encoded = tracer_of(sizes), encoded_of(sizes)
     result = bench(Decider(tracer), encoded, rounds=sizes.rounds, against=(first, "plain base"))
-    ratios = {name: result.ratio(name, first) for name in result.meters}
+    ratios = {name: result.ratio(name, first) for name in NAMES.values()}
     about = {"against": first, "ratios": ratios, "check": asdict(tracer.checked)}
     return about | result.to_dict()
 

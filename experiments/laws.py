@@ -57,6 +57,7 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from meter import Meter, metered, peak_bytes
 from torch.nn import Linear
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -69,7 +70,6 @@ from lastword.decide.states import read_passages
 from lastword.decide.tracer import Tracer
 from lastword.lab.report import draw
 from lastword.lab.timing.contenders import ours
-from lastword.lab.timing.meter import Meter, metered, peak_bytes
 from lastword.model import embedded
 from lastword.model.layout import laid_out
 from lastword.model.loading import load

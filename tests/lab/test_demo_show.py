@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from html import unescape
 
 import numpy as np
 import pytest
@@ -18,17 +17,7 @@ from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
 from lastword.lab.benchmarks.demo import items
 from lastword.lab.demo.show import show, write_page
-from lastword.lab.demo.story import (
-    BROKEN,
-    CERTIFIED,
-    CORRECTED,
-    ORGANISM,
-    REAL,
-    RULES,
-    WITHHELD,
-    judge,
-    story,
-)
+from lastword.lab.demo.story import ORGANISM, REAL, judge, story
 from lastword.model import named
 from lastword.rule.answer import Gate
 from lastword.text.items import Item
@@ -55,15 +44,16 @@ RIGHT = judged((-1.0, -2.0), (-1.0, -2.0))
 WON = judged((-2.0, -1.0), (-0.1, -9.0), "decisive", changes=True)
 LOST = judged((-1.0, -2.0), (-2.0, -1.0), "mix")
 EARLY = judged((-1.0, -2.0), (-2.0, -1.0), "early")
+CORRECTED, BROKEN = "first correction from depth 3 on", "first break from depth 3 on"
+CERTIFIED = f"{CORRECTED}, of those that the certificate allows"
+WITHHELD = f"{BROKEN}, of those that the certificate does not allow"
 
 
-def test_examples_are_decided_by_layers_above_the_second():
-    some = [RIGHT, WON, LOST, EARLY]
-    assert [RULES[CORRECTED](o) for o in some] == [False, True, False, False]
-    assert [RULES[BROKEN](o) for o in some] == [False, False, True, False]
-    for layer in (1, 2, 3):  # decisions by depths 1 and 2 are no examples
-        shallow = replace(WON, answer=replace(WON.decision, decisive_layer=layer))
-        assert RULES[CORRECTED](shallow) == (layer == 3)
+@pytest.mark.parametrize("layer", [1, 2, 3])
+def test_examples_are_decided_by_layers_above_the_second(layer):
+    shallow = replace(WON, answer=replace(WON.decision, decisive_layer=layer))
+    chosen = story_of([EARLY, shallow, *([RIGHT] * 20)]).examples
+    assert [*chosen] == ([CORRECTED] if layer == 3 else [])
 
 
 def distinct(outcomes):
@@ -89,16 +79,19 @@ def test_the_story_follows_the_certificate():
     assert result.finding.policy.margin == 3
     chosen = {rule: outcome.decision for rule, outcome in result.examples.items()}
     assert chosen == {CERTIFIED: SURE.decision, WITHHELD: DOUBTFUL.decision}
-    assert (result.corrected.fixed, result.corrected.broken) == (40, 15)
-    assert (result.certified.fixed, result.certified.broken) == (40, 0)
-    assert result.base == 460 / 500 and result.chance == 0.5
-    assert result.corrected.right == 485 / 500 and result.certified.right == 1
+    assert [accuracy[1:] for accuracy in result.accuracies] == [
+        (0.5, 0, 0),
+        (460 / 500, 0, 0),
+        (485 / 500, 40, 15),
+        (1, 40, 0),
+    ]
     assert result.headline.endswith("under its certificate it corrected 40 and broke 0")
 
 
 def test_a_story_without_certificate():
     result = story_of([WON, LOST, *([RIGHT] * 298)])
-    assert result.finding.chosen is None and result.certified.right == result.base
+    assert result.finding.chosen is None
+    assert result.accuracies[3].right == result.accuracies[1].right
     chosen = {rule: outcome.decision for rule, outcome in result.examples.items()}
     assert chosen == {CORRECTED: WON.decision, WITHHELD: LOST.decision}
     assert result.headline.endswith("its certificate keeps it off")
@@ -165,7 +158,7 @@ def test_the_demo_shows_an_allowed_correction_and_a_forbidden_break(tmp_path):
     assert re.search(r"allowed +overrides by", words) and "every item" in words
     assert page.name in "".join(text.split())  # a long path is wrapped
     assert set(figures["organism"]["examples"]) == {CERTIFIED, WITHHELD}
-    effect = figures["organism"]["corrected"]
+    effect = figures["organism"]["accuracies"][2]
     html = page.read_text(encoding="utf-8")
     assert f"{effect['fixed']} corrected, {effect['broken']} broken" in html
     assert "right answers to 450 questions" in html
@@ -187,7 +180,7 @@ def names(monkeypatch, tmp_path):
     """Return a list of the names of models that the demo would show."""
     shown: list[str] = []
 
-    def show(console, page, parts, advice, watch, verdict):
+    def show(console, page, parts, advice, watch):
         shown[:] = [part.name for part in parts]
         return {"organism": {"items": 1}}
 
@@ -212,24 +205,3 @@ def test_the_real_model_comes_second(run, names, monkeypatch):
     stand_in = replace(REAL, model="lastword/demo-organism")
     monkeypatch.setattr("lastword.lab.demo.story.REAL", stand_in)
     assert (run("demo", "--all"), names) == ((0, "", ""), ["Organism", "smollm2-135m"])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("few_strengths")
-def test_the_verdict_of_a_trial_is_first_on_the_page_and_last_in_the_output(
-    run, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    rows = [("The lamp is red.", "red"), ("A blue boat.", "blue")] * 6
-    table = [f"{text} {i}\t{label}" for i, (text, label) in enumerate(rows)]
-    (tmp_path / "table.tsv").write_text("\n".join(["text\tlabel", *table]))
-    options = ("--model", "lastword/demo-organism", "--budget", "0s", "--out", "tried")
-    assert run("try", "table.tsv", *options)[0] == 0
-    code, out, _ = run("demo", "--tried", "tried")
-    words = json.loads((tmp_path / "tried" / "verdict.json").read_text())["advice"]["headline"]
-    assert code == 0 and words in " ".join(out.partition("demo.html")[2].split())
-    first, then = (tmp_path / "demo.html").read_text(encoding="utf-8").split("What TRACE does", 1)
-    assert f"<h1>{words}" in unescape(first) and "12 labelled texts" in first
-    assert "bag of words" in first and "450 questions" in then
-    code, _, err = run("demo", "--tried", "nowhere")
-    assert code == 1 and "`lastword try --out nowhere` writes it" in err

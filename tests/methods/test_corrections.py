@@ -268,8 +268,6 @@ def test_bench_times_a_correction(tmp_path):
     assert done.exit_code == 0, done.output
     report = json.loads(out.read_text())
     assert report["correction"] == "pmi@0.5" and report["same_decisions"]
-    staged, whole = (report["meters"][f"ours, {name}"] for name in ("staged", "everything read"))
-    assert staged["reads"] < whole["reads"]  # only depth L, with and without the question
     with pytest.raises(RecordError, match=r"times of pmi@0\.5"):
         read_timings(out)
 

@@ -18,8 +18,6 @@ from lastword.files.strict_json import to_json
 from lastword.files.wording import counted
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from lastword.decide.decider import Decider
     from lastword.lab.timing.run import Bench
     from lastword.text.items import Item
@@ -41,8 +39,7 @@ def bench(
     against: Annotated[
         list[str] | None,
         typer.Option(
-            help="plain base, padded base, plain trace or lm-eval hf; repeatable. Ratios are to "
-            "the first."
+            help="plain base, plain trace or lm-eval hf; repeatable. Ratios are to the first."
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
@@ -67,10 +64,8 @@ def bench(
     by_trace = correction in (None, "trace")
     plain = AGAINST if by_trace else AGAINST[:-1]
     names = tuple(against or plain)
-    if unknown := [n for n in names if n not in (*AGAINST, "padded base")]:
-        raise typer.BadParameter(
-            f"--against knows {', '.join(AGAINST)}, padded base; not {unknown}"
-        )
+    if unknown := [name for name in names if name not in AGAINST]:
+        raise typer.BadParameter(f"--against knows {', '.join(AGAINST)}, not {unknown}")
     decider = load_decider(options)
     require_pure(decider.correction)
     free = decider.correction.needs.content_free
@@ -107,11 +102,13 @@ def _encode(decider: "Decider", items: "Sequence[Item]") -> "list[EncodedItem]":
 def _show(result: "Bench") -> None:
     from rich.table import Table
 
+    from lastword.lab.timing.run import NAMES
+
     show(
         f"{counted(result.items, 'item')}; staged and everything-read decisions "
         + ("agree" if result.same_decisions else "DIFFER")
     )
-    first = next(name for name in result.seconds if name not in result.meters)
+    first = next(name for name in result.seconds if name not in NAMES.values())
     table = Table("", "seconds", "an item", f"/ {first}", "off by, nats")
     for name, seconds in result.seconds.items():
         agrees, ratio = result.agrees(name), result.ratio(name, first)
@@ -122,20 +119,6 @@ def _show(result: "Bench") -> None:
             "–" if ratio is None else f"{ratio:.3f}",
             f"{result.agreement[name]:.1e}",
         )
-    show(table, _stages(result))
+    show(table)
     for words, ratio in result.costs.items():
         show(f"{words}: {'not timed' if ratio is None else f'{ratio:.2f}x'}")
-    show(f"peak memory above the loaded model: {result.peak_bytes / 2**20:.0f} MiB")
-
-
-def _stages(result: "Bench") -> "Table":
-    from rich.table import Table
-
-    meters = result.meters.values()
-    table = Table("", *result.meters)
-    table.add_row("distinct tokens", *(str(m.tokens) for m in meters))
-    table.add_row("head reads", *(str(m.reads) for m in meters))
-    for stage in ("plan", "trunk", "readout", "scorer"):
-        table.add_row(f"{stage}, seconds", *(f"{m.seconds.get(stage, 0):.3f}" for m in meters))
-    table.add_row("rest, seconds", *(f"{m.rest:.3f}" for m in meters))
-    return table

@@ -1,7 +1,7 @@
 """`lastword demo`: shows the demo of the embedded model, and optionally of a real one."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -10,8 +10,8 @@ from lastword.cli.model import load_decider
 from lastword.cli.output import check_writable, printable
 from lastword.cli.progress import tracked, waiting
 from lastword.decide.options import DecideOptions
-from lastword.errors import InputError, ModelError
-from lastword.files.strict_json import from_json, to_json
+from lastword.errors import ModelError
+from lastword.files.strict_json import to_json
 
 _BATCH_TOKENS = 512  # small, so that the progress bar moves every few seconds
 
@@ -21,15 +21,10 @@ def demo(
         "demo.html"
     ),
     all: Annotated[bool, typer.Option("--all", help="Include a real model.")] = False,
-    tried: Annotated[
-        Path | None,
-        typer.Option(help="Folder of `lastword try --out`, whose verdict is shown too."),
-    ] = None,
     json: opt.Json = False,
 ) -> None:
     """Show a corrected answer, a broken one, and the certificate that allows only the first."""
     check_writable(page)
-    verdict = None if tried is None else _verdict(tried)
     with waiting("loading torch"):
         from rich.console import Console
 
@@ -43,17 +38,9 @@ def demo(
             parts[REAL] = load_decider(DecideOptions(REAL.model, batch_tokens=_BATCH_TOKENS)).tracer
         except ModelError as error:
             typer.echo(printable(f"Without a real model: {error}"), err=json)
-    figures = show(Console(quiet=json), page, parts, _advice(), tracked, verdict)
+    figures = show(Console(quiet=json), page, parts, _advice(), tracked)
     if json:
         typer.echo(to_json(figures))
-
-
-def _verdict(folder: Path) -> dict[str, Any]:
-    path = folder / "verdict.json"
-    try:
-        return dict(from_json(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: `lastword try --out {folder}` writes it") from error
 
 
 def _advice() -> list[tuple[str, str]]:

@@ -13,16 +13,8 @@ from rich.text import Text
 
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
-from lastword.lab.demo.story import (
-    TERMS,
-    DemoPart,
-    Story,
-    Watch,
-    answer,
-    gain,
-    story,
-    withheld_by,
-)
+from lastword.files.writing import write_text
+from lastword.lab.demo.story import TERMS, DemoPart, Story, Watch, allows, answer, gain, story
 from lastword.records.document import compress, document
 from lastword.records.item_view import item, text
 from lastword.records.portrait import short
@@ -41,7 +33,6 @@ def show(
     parts: Mapping[DemoPart, Tracer],
     advice: Sequence[tuple[str, str]] = (),
     watch: Watch = lambda decisions, *_: decisions,
-    verdict: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Print each part's story, in at most 25 lines, as soon as it is computed; write the page.
 
@@ -53,11 +44,8 @@ def show(
         stories.append(tale := tell(part, tracer, watch))
         last = [*advice, (str(page), "a page with these questions")] if part is [*parts][-1] else []
         console.print(story_lines(tale, last))
-    if verdict is not None:
-        words = verdict["advice"]
-        console.print(Text("\n".join(["", words["headline"], *words["chart"]])))
-    write_page(page, stories, verdict)
-    return {tale.part.name.lower(): tale.figures() for tale in stories}
+    write_page(page, stories)
+    return {tale.part.name.lower(): tale.to_dict() for tale in stories}
 
 
 def tell(part: DemoPart, tracer: Tracer, watch: Watch) -> Story:
@@ -71,7 +59,8 @@ def tell(part: DemoPart, tracer: Tracer, watch: Watch) -> Story:
 
 def story_lines(tale: Story, advice: Sequence[tuple[str, str]]) -> Group:
     """Return a story as text: one correction, one break, the certificate, figures and advice."""
-    title = f"A small model answers {tale.items} questions: what TRACE changes and what is allowed"
+    count = len(tale.records)
+    title = f"A small model answers {count} questions: what TRACE changes and what is allowed"
     parts = (
         _columns(_cases(tale)),
         _columns([*_certificate(tale), ("accuracy", Text(_accuracies(tale)))]),
@@ -96,17 +85,18 @@ def _certificate(tale: Story) -> Iterator[tuple[str, Text]]:
     for record in tale.examples.values():
         name = "the correction" if gain(record) > 0 else "the break"
         stays = f"not allowed: the answer stays “{short(record.decision.base_answer, 28)}”"
-        word = stays if withheld_by(tale.finding, record) else "allowed"
+        word = "allowed" if allows(tale.finding, record) else stays
         yield "", Text(f"{name} ({margin(record.decision.scores):.2f} nats) is {word}")
 
 
 def _accuracies(tale: Story) -> str:
+    chance, base, *effects = tale.accuracies
     corrected, certified = (
         f"{_percent(effect.right)}% ({effect.fixed} corrected, {effect.broken} broken)"
-        for effect in (tale.corrected, tale.certified)
+        for effect in effects
     )
     return (
-        f"chance {_percent(tale.chance)}%, the model {_percent(tale.base)}%, "
+        f"chance {_percent(chance.right)}%, the model {_percent(base.right)}%, "
         f"with TRACE {corrected}, under the certificate {certified}"
     )
 
@@ -124,30 +114,12 @@ def _percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{100 * share:.1f}"
 
 
-def write_page(
-    path: Path, stories: Sequence[Story], verdict: Mapping[str, Any] | None = None
-) -> None:
+def write_page(path: Path, stories: Sequence[Story]) -> None:
     """Write one self-contained HTML file."""
     records = [record for story in stories for record in story.examples.values()]
-    html = document(
-        "demo.html.j2",
-        _SCRIPTS,
-        {"items": compress([(text(record), item(record, Theta())) for record in records])},
-        assets=_ASSETS,
-        title="lastword demo",
-        stories=stories,
-        verdict=verdict,
-        lines=[] if verdict is None else _lines(verdict),
-    )
+    blocks = {"items": compress([(text(record), item(record, Theta())) for record in records])}
+    shown = {"title": "lastword demo", "stories": stories}
     try:
-        path.write_text(html, encoding="utf-8")
+        write_text(path, document("demo.html.j2", _SCRIPTS, blocks, assets=_ASSETS, **shown))
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _lines(verdict: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the accuracies of a verdict that the page compares."""
-    contest, certified = verdict["contest"], verdict["certificate"]["line"]
-    lines = {line["name"]: line for line in [*contest["lines"], *filter(None, [certified])]}
-    names = ("chance", "the model", contest["correction"], "bag of words", contest["probe"])
-    return [lines[name] for name in (*names, "certified") if name in lines]

@@ -1,8 +1,9 @@
 """A story of the demo: one correction, one break, and a certificate that allows the first."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import softmax
@@ -27,6 +28,7 @@ from lastword.trust.terms import Terms
 PUBLISHED = "smollm2-135m"
 # The smallest whole percent at which 450 questions to the organism certify any override.
 TERMS = Terms(alpha=0.035)
+FIRST_DEEP = 3  # decisions by depths 1 and 2 are chance: docs/demo.md, "Why it loses here"
 
 
 @dataclass(frozen=True)
@@ -69,26 +71,67 @@ REAL = DemoPart(
 
 Watch = Callable[[Iterable[Decision], str, int], Iterable[Decision]]
 
-FIRST_DEEP = 3  # decisions by depths 1 and 2 are chance: docs/demo.md, "Why it loses here"
 
-CORRECTED = "first correction from depth 3 on"
-BROKEN = "first break from depth 3 on"
+class Accuracy(NamedTuple):
+    """The accuracy of some answers, with the numbers of corrected and broken ones."""
 
-RULES: dict[str, Callable[[Record], bool]] = {
-    CORRECTED: lambda record: gain(record) > 0 and _deep(record),
-    BROKEN: lambda record: gain(record) < 0 and _deep(record),
-}
-
-
-CERTIFIED = f"{CORRECTED}, of those that the certificate allows"
-WITHHELD = f"{BROKEN}, of those that the certificate does not allow"
+    name: str
+    right: float
+    fixed: int = 0
+    broken: int = 0
 
 
-def _deep(record: Record) -> bool:
-    """Return True if no depth below `FIRST_DEEP` decided; those have read too little."""
-    answer = record.decision
-    layer = 0 if answer.operator == "early" else answer.decisive_layer
-    return layer is None or layer >= FIRST_DEEP
+@dataclass(frozen=True)
+class Story:
+    """The effect of correction on a model's answers, with and without a certificate.
+
+    Attributes:
+        records: The answers, in the benchmark's order.
+        examples: One correction and one break, by the rule that chose them.
+    """
+
+    part: DemoPart
+    records: Sequence[Record]
+    finding: Finding
+    examples: Mapping[str, Record]
+
+    @cached_property
+    def accuracies(self) -> list[Accuracy]:
+        """Chance, the model, and the corrected answers without and with the certificate."""
+        chance = mean([float(np.mean(record.truthful or ())) for record in self.records])
+        before = np.array([record.mc1_base for record in self.records], dtype=float)
+        gains = np.array([gain(record) for record in self.records])
+        allowed = np.where([allows(self.finding, record) for record in self.records], gains, 0.0)
+        return [
+            Accuracy("by chance", chance),
+            Accuracy("the model", mean(before)),
+            Accuracy("corrected", mean(before + gains), *fixed_and_broken(gains)),
+            Accuracy("under the certificate", mean(before + allowed), *fixed_and_broken(allowed)),
+        ]
+
+    @property
+    def lines(self) -> list[str]:
+        """The certificate in words."""
+        return summary(self.finding, self.part.model, [self.part.benchmark], failed=0)
+
+    @property
+    def headline(self) -> str:
+        """Both effects in one sentence."""
+        *_, corrected, certified = self.accuracies
+        end = f"under its certificate it corrected {certified.fixed} and broke {certified.broken}"
+        if self.finding.chosen is None:
+            end = "its certificate keeps it off"
+        return f"TRACE corrected {corrected.fixed} answers and broke {corrected.broken}; {end}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the story's numbers as a JSON object."""
+        return {
+            "model": self.part.model,
+            "items": len(self.records),
+            "accuracies": [accuracy._asdict() for accuracy in self.accuracies],
+            "certificate": self.lines,
+            "examples": {rule: record.id for rule, record in self.examples.items()},
+        }
 
 
 def gain(record: Record) -> float:
@@ -121,96 +164,17 @@ def judge(item: Item, decision: Decision) -> Record:
     )
 
 
-@dataclass(frozen=True)
-class AnswerCounts:
-    """The accuracy of some answers, with the numbers of corrected and broken ones."""
-
-    name: str
-    right: float
-    fixed: int
-    broken: int
-
-
-@dataclass(frozen=True)
-class Story:
-    """The effect of correction on a model's answers, with and without a certificate.
-
-    Attributes:
-        chance: Expected accuracy of random answers.
-        base: Accuracy of the model without correction.
-        corrected: Results with every correction applied.
-        certified: Results with only the corrections that the certificate allows.
-        lines: The certificate in words.
-        examples: One repair and one break, by the name of the rule that chose them.
-    """
-
-    part: DemoPart
-    items: int
-    chance: float
-    base: float
-    corrected: AnswerCounts
-    certified: AnswerCounts
-    finding: Finding
-    lines: list[str]
-    examples: Mapping[str, Record]
-
-    @property
-    def headline(self) -> str:
-        """Both effects in one sentence."""
-        corrected, certified = self.corrected, self.certified
-        end = f"under its certificate it corrected {certified.fixed} and broke {certified.broken}"
-        if self.finding.chosen is None:
-            end = "its certificate keeps it off"
-        return f"TRACE corrected {corrected.fixed} answers and broke {corrected.broken}; {end}"
-
-    @property
-    def bars(self) -> list[AnswerCounts]:
-        """The accuracies to compare, starting with chance."""
-        uncorrected = [
-            AnswerCounts("by chance", self.chance, 0, 0),
-            AnswerCounts("the model", self.base, 0, 0),
-        ]
-        return [*uncorrected, self.corrected, self.certified]
-
-    def figures(self) -> dict[str, Any]:
-        """Return the story's numbers as a JSON object."""
-        return {
-            "model": self.part.model,
-            "items": self.items,
-            "chance": self.chance,
-            "base": self.base,
-            "corrected": asdict(self.corrected),
-            "certified": asdict(self.certified),
-            "certificate": self.lines,
-            "examples": {rule: record.id for rule, record in self.examples.items()},
-        }
-
-
 def story(part: DemoPart, tracer: Tracer, records: Sequence[Record], terms: Terms) -> Story:
     """Return the story of a model's answers: accuracy, certificate and two examples."""
     finding = _certified(tracer, records, terms)
-    stands = [withheld_by(finding, record) is None for record in records]
-    before = np.array([record.mc1_base for record in records], dtype=float)
-    gains = np.array([gain(record) for record in records])
-    return Story(
-        part,
-        items=len(records),
-        chance=mean([float(np.mean(record.truthful or ())) for record in records]),
-        base=mean(before),
-        corrected=_effect("corrected", before, gains),
-        certified=_effect("under the certificate", before, np.where(stands, gains, 0.0)),
-        finding=finding,
-        lines=summary(finding, part.model, [part.benchmark], failed=0),
-        examples=_examples(records, stands),
-    )
+    return Story(part, records, finding, _examples(records, finding))
 
 
-def withheld_by(finding: Finding, record: Record) -> str | None:
-    """Return the certificate's rule that withholds an answer; None if the answer is allowed."""
+def allows(finding: Finding, record: Record) -> bool:
+    """Return True if the certificate lets an answer stand."""
     answer = record.decision
-    if answer.index == answer.base_index:
-        return None
-    return finding.policy.withholds(answer.operator, margin(answer.scores))
+    unchanged = answer.index == answer.base_index
+    return unchanged or finding.policy.withholds(answer.operator, margin(answer.scores)) is None
 
 
 def _certified(tracer: Tracer, records: Sequence[Record], terms: Terms) -> Finding:
@@ -228,15 +192,22 @@ def _certified(tracer: Tracer, records: Sequence[Record], terms: Terms) -> Findi
     return certify(labelled, scalar_operator(tracer.invariant, tracer.theta.tau_I), terms)
 
 
-def _effect(name: str, before: np.ndarray, gains: np.ndarray) -> AnswerCounts:
-    return AnswerCounts(name, mean(before + gains), *fixed_and_broken(gains))
+def _examples(records: Sequence[Record], finding: Finding) -> dict[str, Record]:
+    """Return the first allowed correction and the first withheld break, or the first of each."""
+    examples: dict[str, Record] = {}
+    for word, sign, stands in (("correction", 1, True), ("break", -1, False)):
+        deep = [record for record in records if sign * gain(record) > 0 and _deep(record)]
+        chosen = [record for record in deep if allows(finding, record) is stands]
+        verb = "allows" if stands else "does not allow"
+        clause = f", of those that the certificate {verb}" if chosen else ""
+        if deep:
+            rule = f"first {word} from depth {FIRST_DEEP} on{clause}"
+            examples[rule] = (chosen or deep)[0]
+    return examples
 
 
-def _examples(records: Sequence[Record], stands: Sequence[bool]) -> Mapping[str, Record]:
-    """Return the first allowed repair and the first withheld break, or the first of each."""
-    firsts: dict[str, Record] = {}
-    for rule, stricter, stand in ((CORRECTED, CERTIFIED, True), (BROKEN, WITHHELD, False)):
-        pairs = [(r, s) for r, s in zip(records, stands, strict=True) if RULES[rule](r)]
-        strict = [(stricter, r) for r, s in pairs if s is stand]
-        firsts.update((strict or [(rule, r) for r, _ in pairs])[:1])
-    return firsts
+def _deep(record: Record) -> bool:
+    """Return True if no depth below `FIRST_DEEP` decided; those have read too little."""
+    answer = record.decision
+    layer = 0 if answer.operator == "early" else answer.decisive_layer
+    return layer is None or layer >= FIRST_DEEP

@@ -45,31 +45,6 @@ def plain_base(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
 
 
 @torch.inference_mode()
-def padded_base(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
-    """Return scores from one right-padded batch per item, the usual way to score one item.
-
-    Logits are computed only from the row that predicts a candidate's first token.
-    """
-    model, device = tracer.backbone.model, tracer.backbone.device
-    sums: Sums = []
-    for e in encoded:
-        fed = [torch.tensor(s[:-1]) for s in e.prompt.sequences]
-        ids = torch.nn.utils.rnn.pad_sequence(fed, batch_first=True).to(device)
-        lengths = torch.tensor([len(f) for f in fed], device=device)
-        mask = (torch.arange(ids.shape[1], device=device) < lengths[:, None]).long()
-        first = min(e.prompt.boundaries) - 1
-        last = ids.shape[1] - first
-        output = model(input_ids=ids, attention_mask=mask, use_cache=False, **_only(model, last))
-        logits = output.logits[:, -last:]
-        sums.append([])
-        for row, (s, b) in enumerate(zip(e.prompt.sequences, e.prompt.boundaries, strict=True)):
-            log_probs = F.log_softmax(logits[row, b - 1 - first : len(s) - 1 - first].float(), -1)
-            targets = torch.tensor(s[b:], device=device)
-            sums[-1].append(float(log_probs.gather(1, targets[:, None]).sum()))
-    return sums
-
-
-@torch.inference_mode()
 def plain_trace(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
     """Return scores from one pass per candidate, with every depth through the head, and T."""
     model, device, last = tracer.backbone.model, tracer.backbone.device, tracer.backbone.depth
@@ -93,7 +68,7 @@ def plain_trace(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
     return [[one(b.tokens, b.boundary) for b in e.prompt.branches] for e in encoded]
 
 
-PLAIN = {"plain base": plain_base, "padded base": padded_base, "plain trace": plain_trace}
+PLAIN = {"plain base": plain_base, "plain trace": plain_trace}
 
 
 def _only(model: Any, rows: int) -> dict[str, int]:

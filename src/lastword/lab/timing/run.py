@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,9 +16,11 @@ from lastword.decide.batch import Read
 from lastword.decide.decider import Decider
 from lastword.lab.timing import contenders
 from lastword.lab.timing.contenders import Sums
-from lastword.lab.timing.meter import Clock, Meter, metered, peak_bytes, synchronise
 from lastword.model.check import rounding_dtype
 from lastword.text.tokens import EncodedItem
+
+T = TypeVar("T")
+Clock = Callable[[], float]  # in seconds: time.perf_counter, or time.process_time if busy
 
 AGAINST = ("lm-eval hf", "plain base", "plain trace")
 # Nats per candidate. Contenders in half precision round their logits, ours does not by default. The
@@ -46,8 +48,6 @@ class Bench:
         seconds: Median seconds over the rounds, by contender.
         agreement: Largest difference, in nats, of a candidate's log-likelihood sum from ours, by
             contender.
-        meters: Tokens, reads and seconds by stage of ours in the last round.
-        peak_bytes: Peak memory of ours above the loaded model.
     """
 
     items: int
@@ -55,8 +55,6 @@ class Bench:
     agreement: dict[str, float]
     tolerance: float
     same_decisions: bool
-    meters: dict[str, Meter]
-    peak_bytes: int
 
     def ratio(self, name: str, other: str) -> float | None:
         """Return one contender's seconds divided by another's; None if either one disagrees.
@@ -94,8 +92,6 @@ def bench(
     clock: Clock = time.perf_counter,
 ) -> Bench:
     """Time the contenders on one set of items, in turn, for `rounds` rounds."""
-    device = decider.tracer.backbone.device
-    peak = peak_bytes(lambda: contenders.ours(decider, encoded, "all"), device)
     sample = encoded[: max(1, len(encoded) // 8)]
     others = {name: _other(decider, name, sample, clock) for name in against}
     _round(decider, sample, others, lambda name: progress(f"{name}, not counted"), clock)
@@ -108,18 +104,15 @@ def bench(
         agreement={name: _difference(sums, base) for name, sums in last.sums.items()},
         tolerance=TOLERANCE.get(rounding_dtype(decider.tracer.backbone), _float32_tolerance(base)),
         same_decisions=last.decisions["decide"] == last.decisions["all"],
-        meters=last.meters,
-        peak_bytes=peak,
     )
 
 
 @dataclass(frozen=True)
 class _Round:
-    """One round: seconds and sums of every contender, and the meter and decisions of ours."""
+    """One round: seconds and sums of every contender, and the decisions of ours."""
 
     seconds: dict[str, float]
     sums: dict[str, Sums]
-    meters: dict[str, Meter]
     decisions: dict[Read, list[tuple[int, str]]]
 
 
@@ -130,20 +123,17 @@ def _round(
     progress: Callable[[str], None],
     clock: Clock,
 ) -> _Round:
-    outcome = _Round({}, {}, {}, {})
+    outcome = _Round({}, {}, {})
     for read, name in NAMES.items():
         progress(name)
-        with metered(decider.tracer, clock) as outcome.meters[name]:
-            decisions = contenders.ours(decider, encoded, read)
-        outcome.seconds[name] = outcome.meters[name].total
+        outcome.seconds[name], decisions = _timed(
+            partial(contenders.ours, decider, encoded, read), clock
+        )
         outcome.sums[name] = contenders.sums_of(encoded, decisions)
         outcome.decisions[read] = [(d.index, d.operator) for d in decisions]
     for name, run in others.items():
         progress(name)
-        start = clock()
-        outcome.sums[name] = run(encoded)
-        synchronise()
-        outcome.seconds[name] = clock() - start
+        outcome.seconds[name], outcome.sums[name] = _timed(partial(run, encoded), clock)
     return outcome
 
 
@@ -154,14 +144,16 @@ def _other(
         return partial(contenders.PLAIN[name], decider.tracer)
     # lm-evaluation-harness gets the batch size with which it is fastest here.
     sizes = {b: contenders.lm_eval(decider.tracer, b) for b in contenders.LM_EVAL_BATCHES}
-    return sizes[min(sizes, key=lambda b: _seconds(lambda: sizes[b](sample), clock))]
+    return sizes[min(sizes, key=lambda b: _timed(partial(sizes[b], sample), clock)[0])]
 
 
-def _seconds(run: Callable[[], Any], clock: Clock) -> float:
+def _timed(run: Callable[[], T], clock: Clock) -> tuple[float, T]:
+    """Return the seconds of a call, until all GPUs are idle, and its result."""
     start = clock()
-    run()
-    synchronise()
-    return clock() - start
+    result = run()
+    for device in range(torch.cuda.device_count()):
+        torch.cuda.synchronize(device)
+    return clock() - start, result
 
 
 def _float32_tolerance(sums: Sums) -> float:
