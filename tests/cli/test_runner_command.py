@@ -49,18 +49,22 @@ def eval_(model: str, items: Path, out: Path, *more: object) -> list[object]:
     return ["eval", "--model", model, "--benchmark", f"jsonl:{items}", "--out", out, *more]
 
 
+def table(out: str) -> list[list[str]]:
+    """Return the cells of the printed table, by row."""
+    lines = [line for line in out.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "--" not in line]
+
+
 def test_several_models_and_templates_give_one_table(run, models, items, tmp_path):
     template = tmp_path / "bare.jinja"
     template.write_text("{{ prompt }} w2\n")
     arguments = eval_(models[0], items, tmp_path / "runs", "--model", models[1])
     code, out, _ = run(*arguments)
     assert code == 0
-    title, *lines = (line.split() for line in out.splitlines())
-    assert title[:4] == ["model", "benchmark", "items", "failed"]
-    assert [line[:4] for line in lines[:2]] == [
-        [name, "jsonl:mine", "12", "0"] for name in ("llama", "qwen3")
-    ]
-    assert [line[0] for line in lines[2::2]] == ["llama", "qwen3"]
+    title, first, second = table(out)
+    assert title[:3] == ["Model", "Benchmark", "Items"]
+    assert [first[:3], second[:3]] == [[m, "jsonl:mine", "12"] for m in ("llama", "qwen3")]
+    assert [line.split()[0] for line in out.splitlines()[-4::2]] == ["llama", "qwen3"]
     assert run(*arguments, "--template", template, "--blind", "all")[0] == 0
     records = lastword.load_records(tmp_path / "runs")
     assert records.groupby(["model", "benchmark"]).size().to_dict() == {
@@ -135,10 +139,10 @@ def test_a_finished_run_is_found_only_by_the_same_options_and_files(
 
 def test_the_table_agrees_with_the_records(run, models, items, tmp_path):
     _, out, _ = run(*eval_(models[0], items, tmp_path))
-    titles, numbers = (line.split() for line in out.splitlines()[:2])
+    titles, numbers = table(out)
     records = lastword.load_records(tmp_path)
     row = dict(zip(titles, numbers, strict=True))
-    assert float(row["MC1-base"]) == pytest.approx(100 * records["mc1_base"].mean(), abs=0.006)
+    assert float(row["MC1 base"]) == pytest.approx(100 * records["mc1_base"].mean(), abs=0.006)
     assert float(row["MC2"]) == pytest.approx(100 * records["mc2"].mean(), abs=0.006)
     (cell,) = json.loads(run(*eval_(models[0], items, tmp_path, "--json"))[1])
     assert cell["mc2"] == pytest.approx(records["mc2"].mean())
@@ -182,8 +186,8 @@ def test_a_failed_item_is_reported_on_stderr(run, models, items, tmp_path):
     code, out, err = run(*eval_(models[0], long, tmp_path / "runs"))
     assert code == 0 and "1 of 13 records" in err
     assert "item long: candidate 0" in err
-    titles, numbers = (line.split() for line in out.splitlines()[:2])
-    assert titles[2:4] == ["items", "failed"] and numbers[2:4] == ["12", "1"]
+    titles, numbers = table(out)
+    assert (titles[2], numbers[2], titles[-1], numbers[-1]) == ("Items", "12", "Failed", "1")
     assert "On these 12 items" in out
     code, _, err = run(*eval_(models[0], long, tmp_path / "cut", "--load", "overflow=truncate"))
     assert code == 0 and "failed" not in err

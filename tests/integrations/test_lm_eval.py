@@ -163,7 +163,7 @@ def test_the_same_document_of_two_tasks_is_two_sets():
         assert scores == pytest.approx(decision.scores, abs=1e-5)
 
 
-@pytest.mark.parametrize("method", ["base-mean", "base-bytes", "dola", "early-exit@0.5", "delta"])
+@pytest.mark.parametrize("method", ["base-mean", "base-bytes", "dola", "early-exit@0.5"])
 def test_any_method_can_be_named(method):
     from lastword.methods import resolve
 

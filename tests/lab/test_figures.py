@@ -159,7 +159,7 @@ HOSTILE = short('</script><b>$x_1^{2}$ & \x0b\x1b[31m "q" ‮ 漢字 _x')
 
 @draw.styled
 def hostile():
-    canvas, (first, second) = draw.canvas(2, key=[HOSTILE])
+    canvas, (first, second) = draw.canvas(2, columns=1, key=[HOSTILE])
     draw.label(first, HOSTILE, HOSTILE)
     draw.line(first, (0.0, 1.0), (0.2, float("nan")), "truthful", HOSTILE)
     draw.rule(first, 1.0, name=HOSTILE)

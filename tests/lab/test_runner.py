@@ -38,8 +38,8 @@ def records(
     **options: Any,
 ) -> pd.DataFrame:
     double: Any = TracerDouble(**options)
-    work = runner.prepare(double, Work(data, template or data.benchmark.template(), blind))
-    return lastword.load_records(runner.execute(double, work, folder).cell)
+    work = Work(data, template or data.benchmark.template(), blind)
+    return lastword.load_records(runner.evaluate(double, work, folder).cell)
 
 
 def test_a_record_has_the_columns_of_the_design(tmp_path):
@@ -102,12 +102,12 @@ def test_failed_items_are_recorded_and_do_not_affect_others(tmp_path):
 def test_progress_counts_every_item_once(tmp_path):
     data = dataset(tmp_path, 20)
     double: Any = TracerDouble()
-    work = runner.prepare(double, Work(data, data.benchmark.template()))
+    work = Work(data, data.benchmark.template())
     counts: list[int] = []
-    runner.execute(double, work, tmp_path, advance=counts.append)
+    runner.evaluate(double, work, tmp_path, advance=counts.append)
     assert counts[0] == 0 and sum(counts) == 20
     again: list[int] = []
-    runner.execute(double, work, tmp_path, advance=again.append)
+    runner.evaluate(double, work, tmp_path, advance=again.append)
     assert again == [20]
 
 

@@ -13,15 +13,11 @@ import typer
 from lastword.cli import options as opt
 from lastword.cli.benchmarks import read_benchmarks
 from lastword.cli.model import load_decider, load_options, load_tokenizer, read_engine
-from lastword.cli.output import printable, say
+from lastword.cli.output import printable, say, show_tables
 from lastword.cli.progress import counting, waiting
 from lastword.decide.options import DecideOptions
-from lastword.errors import ItemError
 from lastword.files.strict_json import to_json
-from lastword.files.wording import counted
 from lastword.model.digest import require_there
-from lastword.rule.theta import Theta
-from lastword.text.chat import Chat
 from lastword.text.items import Blind, Recorded
 
 if TYPE_CHECKING:
@@ -33,16 +29,6 @@ if TYPE_CHECKING:
     from lastword.probes.controls import Controls
     from lastword.records.cells import Cell
     from lastword.records.store import Shard
-    from lastword.text.items import Item
-    from lastword.text.tokenizer import Tokenizer
-    from lastword.text.tokens import EncodedItem
-
-# The columns of the table, with the fields of `Summary` that they show.
-_NAMES = ("model", "benchmark")
-_METRICS = {"chance": "chance", "MC1-base": "mc1_base", "MC1": "mc1", "ΔMC1": "delta_mc1"}
-_METRICS |= {"MC2-base": "mc2_base", "MC2": "mc2", "ΔMC2": "delta_mc2"}
-_PAIRS = {"pairs-base": "pairs_base", "pairs": "pairs"}
-_EDGE = 4  # number of tokens shown on each side of a candidate's start
 
 
 def eval_(
@@ -239,7 +225,9 @@ def _summary(cells: Sequence[Path], as_json: bool) -> None:
     """Print the cells' metrics as a table, with verdicts in words; or both as JSON."""
     with waiting("reading records"):
         from lastword.lab.evaluation.statistics import judge, verdict_lines
+        from lastword.lab.report.tables import cells_table
         from lastword.probes.controls import controls
+        from lastword.records.cells import summarise
         from lastword.records.stored import read_cells
 
         records = [record for cell in dict.fromkeys(cells) for record in read_cells(cell)]
@@ -251,7 +239,7 @@ def _summary(cells: Sequence[Path], as_json: bool) -> None:
     if as_json:
         typer.echo(to_json([_as_json(*row) for row in rows]))
         return
-    _print_table(records)
+    show_tables([cells_table([summarise(cell) for cell in records])], None)
     for _, verdict, control in rows:
         for line in verdict_lines(verdict, control.sentence):
             typer.echo(printable(line))
@@ -266,86 +254,17 @@ def _as_json(cell: "Cell", verdict: "Judgement", control: "Controls") -> dict[st
     return content | asdict(verdict) | sentences
 
 
-def _print_table(cells: "Sequence[Cell]") -> None:
-    """Print one line per cell. Lines are as wide as the names need, so pipes get no line breaks.
-
-    The items are those that count for MC1, as in the verdicts.
-    """
-    from lastword.records.cells import summarise
-
-    summaries = [summarise(cell) for cell in cells]
-    columns = {name: [printable(getattr(s, name)) for s in summaries] for name in _NAMES}
-    for name in ("items", "mc2", "unlabelled", "failed"):
-        counts = [getattr(s.counts, name) for s in summaries]
-        if name in ("items", "failed") or any(counts):
-            columns["MC2-items" if name == "mc2" else name] = list(map(str, counts))
-    paired = any(s.pairs == s.pairs for s in summaries)
-    for title, name in (_METRICS | (_PAIRS if paired else {})).items():
-        sign = "+" if title.startswith("Δ") else ""
-        columns[title] = [_percent(getattr(s, name), sign) for s in summaries]
-    cells_of = [[title, *texts] for title, texts in columns.items()]
-    widths = [max(map(len, texts)) for texts in cells_of]
-    for line in zip(*cells_of, strict=True):
-        texts = zip(line, widths, strict=True)
-        padded = [t.ljust(w) if i < len(_NAMES) else t.rjust(w) for i, (t, w) in enumerate(texts)]
-        typer.echo("  ".join(padded))
-
-
-def _percent(share: float, sign: str = "") -> str:
-    return "–" if share != share else f"{100 * share:{sign}.2f}"
-
-
 def _show_prompt(model: DecideOptions, work: "Work") -> None:
-    """Print the first item: prompt, candidates, and the tokens around their boundary."""
-    from lastword.text.chat import describe_chat
-    from lastword.text.tokens import encode
-
-    tokenizer, chat, theta = load_tokenizer(model), model.chat, model.theta or Theta()
-    item = work.dataset.items(work.template)[0]
-    (encoded,) = encode([item], tokenizer, theta=theta, context=None, chat=chat)
-    if isinstance(encoded, ItemError):
-        raise encoded
-    name = f"{work.dataset.benchmark.name} {work.dataset.version}, item {item.id}"
-    typer.echo(f"{name}, under {work.template.name} (version {work.template.version})")
-    if chat is not None or item.messages is not None:
-        typer.echo(printable(_chat_line(describe_chat(tokenizer, chat or Chat()))))
-    for title, text in (("prompt", item.prompt), ("without the question", item.blind_prompt)):
-        if text is not None:
-            prompt = _as_read(text, item, tokenizer, chat)
-            typer.echo(f"\n--- {title}")
-            typer.echo("\n".join(printable(line) for line in prompt.split("\n")))
-    typer.echo(f"\n--- candidates, after {encoded.prompt.prompt_tokens} tokens of prompt")
-    for place in range(len(item.candidates)):
-        typer.echo(printable(_candidate_line(encoded, place, tokenizer)))
-
-
-def _as_read(text: str, item: "Item", tokenizer: "Tokenizer", chat: Chat | None) -> str:
-    """Return a prompt of the item as the model reads it, with the chat template applied."""
+    """Print the first item: its prompt as the model reads it, and its candidates."""
     from lastword.text.chat import chat_prompt, templated
 
+    item, chat = work.dataset.items(work.template)[0], model.chat
+    prompt = item.prompt
     if item.messages is not None:
-        return templated(item.messages, tokenizer, chat)
-    return text if chat is None else chat_prompt(text, tokenizer, chat)
-
-
-def _chat_line(chat: dict[str, Any]) -> str:
-    """Return text such as `chat template 0a1b2c3d, thinking off, system message: Be brief.`."""
-    thinking = {
-        None: "no thinking",
-        "off": "thinking off",
-        "open": "the answer begins inside a thought, and the template has no switch for that",
-    }
-    system = "none" if chat["system"] is None else chat["system"]
-    thought = thinking[chat["thinking"]]
-    return f"chat template {chat['template']}, {thought}; system message: {system}"
-
-
-def _candidate_line(encoded: "EncodedItem", place: int, tokenizer: Any) -> str:
-    """Return a line such as `true  Delhi   (6 tokens: … Ans wer : | ▁ D el …)`."""
-    item, boundary = encoded.item, encoded.prompt.boundaries[place]
-    pieces = tokenizer.convert_ids_to_tokens(list(encoded.prompt.sequences[place]))
-    before, after = pieces[max(0, boundary - _EDGE) : boundary], pieces[boundary:]
-    more = " …" if len(after) > _EDGE else ""
-    edge = f"… {' '.join(before)} | {' '.join(after[:_EDGE])}{more}"
-    truth = "" if item.truthful is None else ("true   " if item.truthful[place] else "false  ")
-    return f"{truth}{item.candidates[place]}   ({counted(len(after), 'token')}: {edge})"
+        prompt = templated(item.messages, load_tokenizer(model), chat)
+    elif chat is not None:
+        prompt = chat_prompt(prompt, load_tokenizer(model), chat)
+    typer.echo(f"{work.template.name} (version {work.template.version}), item {item.id}\n")
+    typer.echo("\n".join(map(printable, prompt.split("\n"))))
+    for candidate in item.candidates:
+        typer.echo(f"- {printable(candidate)}")

@@ -4,6 +4,7 @@ Cells that share items or models are not independent. Intervals and tests over c
 stable a mean is over this grid, not how it would differ on another one.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -18,7 +19,6 @@ from lastword.trust.record_groups import changed_groups
 from lastword.trust.testing import holm
 
 Values = Float[np.ndarray, " values"]
-Means = Float[np.ndarray, " resamples"]
 Finding = Literal["helps", "gains", "hurts", "unclear", "unlabelled"]
 
 LEVEL = 0.95
@@ -26,8 +26,7 @@ ITEM_RESAMPLES = 10_000
 CELL_RESAMPLES = 200_000
 LEAST_CELLS = 5  # an interval over fewer is little more than their minimum and maximum
 _CHUNK = 4_000_000  # maximum number of draws in memory
-MOST_DRAWN = 20_000  # maximum number of values drawn one by one; more are drawn in bins
-_BINS = 1000
+MOST_DRAWN = 20_000  # maximum number of values that are drawn; the mean of more is normal
 
 
 @dataclass(frozen=True)
@@ -123,39 +122,24 @@ def bootstrap_mean(values: Values, resamples: int = ITEM_RESAMPLES) -> Interval:
     """
     if not values.size:
         return Interval(float("nan"), float("nan"))
-    draw = _means if values.size <= MOST_DRAWN else _binned_means
-    means = draw(values, resamples, np.random.default_rng(0))
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    middle = mean(values)
+    if np.ptp(values) == 0:
+        return Interval(middle, middle)
+    if values.size > MOST_DRAWN:
+        half = 1.959964 * float(values.std()) / math.sqrt(values.size)
+        return Interval(middle - half, middle + half)
+    from scipy.stats import bootstrap  # the import takes a second
+
+    low, high = bootstrap(
+        (values,),
+        np.mean,
+        n_resamples=resamples,
+        batch=max(1, _CHUNK // values.size),
+        confidence_level=LEVEL,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
     return Interval(float(low), float(high))
-
-
-def _chunks(resamples: int, width: int) -> list[int]:
-    """Return numbers of resamples that fit in memory together, each of `width` numbers."""
-    rows = max(1, _CHUNK // width)
-    return [min(rows, resamples - at) for at in range(0, resamples, rows)]
-
-
-def _means(values: Values, resamples: int, rng: np.random.Generator) -> Means:
-    n = values.size
-    draws = (rng.integers(0, n, (rows, n)) for rows in _chunks(resamples, n))
-    return np.concatenate([values[draw].mean(axis=1) for draw in draws])
-
-
-def _binned_means(values: Values, resamples: int, rng: np.random.Generator) -> Means:
-    """Return the means of samples in which each value is replaced by the mean of its bin.
-
-    A bin is a thousandth of the range, so the error is below that.
-    """
-    span = np.ptp(values) or 1.0
-    bins = np.minimum((values - values.min()) / span * _BINS, _BINS - 1).astype(int)
-    counts = np.bincount(bins, minlength=_BINS)
-    sums = np.bincount(bins, weights=values, minlength=_BINS)
-    # One multinomial draw gives how often each bin is in a sample; the mean is counts @ centres.
-    filled = counts > 0
-    counts, centres = counts[filled], sums[filled] / counts[filled]
-    shares = counts / values.size
-    draws = (rng.multinomial(values.size, shares, n) for n in _chunks(resamples, len(counts)))
-    return np.concatenate([draw @ centres for draw in draws]) / values.size
 
 
 def sign_test(deltas: Values) -> float:

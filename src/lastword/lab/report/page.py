@@ -20,10 +20,10 @@ from lastword.lab.report.table import (
     Marked,
     Table,
     Value,
-    columns,
     is_text,
     number,
 )
+from lastword.lab.report.tables import cells_table
 from lastword.probes.controls import Controls
 from lastword.records.cells import CellCounts, Summary, benchmark_of
 from lastword.records.document import document
@@ -65,6 +65,7 @@ def render(
     items in the list; empty if it has all.
     """
     grid = over_cells(np.array([cell.summary.delta_mc1 for cell in cells], dtype=float))
+    by_cell = _table(cells_table([cell.summary for cell in cells]))
     headline = headline_of(grid, [cell.judgement for cell in cells])
     return document(
         "page.html.j2",
@@ -76,8 +77,11 @@ def render(
         standfirst=_standfirst(grid, [cell.summary for cell in cells]),
         facts=_facts_of_all(cells),
         grid=_grid(cells) if len(cells) > 1 else None,
-        cell_columns=[c.name for c in _CELL_COLUMNS],
-        cells=[_cell(view, cells) for view in cells],
+        cell_columns=[name for name, _ in by_cell["columns"]],
+        cells=[
+            {**_cell(view, cells), "row": row}
+            for view, row in zip(cells, by_cell["rows"], strict=True)
+        ],
         tables=[_table(table) for table in tables],
         figures=[(f, b64encode(draw.rendered(f, "svg")).decode()) for f in figures],
         sample=sample,
@@ -152,20 +156,10 @@ def _facts_of_all(cells: Sequence[CellReport]) -> list[Fact]:
     return [(name, f"{count:,}") for name, count in facts.items()]
 
 
-_CELL_COLUMNS = columns(
-    "Model | Benchmark | Items | Chance .2 | MC1 base .2 | MC1 .2 | ΔMC1 +.2 | MC2 base .2 | MC2 .2"
-    " | ΔMC2 +.2 | Fixed | Broken | Failed"
-)
-
-
 def _cell(view: CellReport, cells: Sequence[CellReport]) -> dict[str, Any]:
     s = view.summary
     models, benchmarks = _names(cells)
-    shares = (s.chance, s.mc1_base, s.mc1, s.delta_mc1, s.mc2_base, s.mc2, s.delta_mc2)
-    names, ends = (s.model, s.benchmark, s.counts.items), (s.fixed, s.broken, s.counts.failed)
-    row: tuple[Value, ...] = (*names, *(100 * v for v in shares), *ends)
     return {
-        "row": _texts(row, _CELL_COLUMNS),
         "finding": view.judgement.finding,
         "verdict": view.judgement.sentence,
         "facts": _facts(s),

@@ -22,6 +22,20 @@ from lastword.rule.theta import Theta
 from lastword.trust.policy import OVERRIDING, scalar_operator
 
 
+def cells_table(summaries: Sequence[Summary]) -> Table:
+    """Return the counts and metrics of every cell."""
+    heads = (
+        "Model | Benchmark | Items | Chance .2 | MC1 base .2 | MC1 .2 | ΔMC1 +.2 | MC2 base .2"
+        " | MC2 .2 | ΔMC2 +.2 | Fixed | Broken | Failed"
+    )
+    rows: list[tuple[Value, ...]] = []
+    for s in summaries:
+        shares = (s.chance, s.mc1_base, s.mc1, s.delta_mc1, s.mc2_base, s.mc2, s.delta_mc2)
+        ends = (s.fixed, s.broken, s.counts.failed)
+        rows.append((s.model, s.benchmark, s.counts.items, *points(*shares), *ends))
+    return Table.of("cells", "Cells", heads, rows)
+
+
 def master(summaries: Sequence[Summary], theta: Theta) -> Table:
     """Return chance, base and delta of every cell: one row per model, 5 columns per benchmark."""
     benchmarks = list(dict.fromkeys(s.benchmark for s in summaries))
