@@ -9,14 +9,14 @@ import torch
 from families import build, save
 from served import wait_until
 
+from lastword.decide.options import DecideOptions
 from lastword.errors import InputError
-from lastword.lab.paper import GridModel, Volume, read_grid
+from lastword.lab.paper import read_grid
 from lastword.lab.report.published import checkpoints, read_published
 from lastword.model import forecast as forecasts
 from lastword.model import memory, quantisation
 from lastword.model.forecast import forecast
 from lastword.model.options import LoadOptions
-from lastword.text.items import Item
 
 MODELS = ["lastword/demo-organism", "lastword/demo-control"]
 
@@ -29,28 +29,29 @@ def grid_file(folder: Path, text: str) -> Path:
 
 def test_the_default_grid_has_the_fifteen_models_of_the_paper():
     grid = read_grid(None)
-    assert [m.name for m in grid] == [row.model for row in read_published()["truthfulqa"]]
-    assert [m.name for m in grid] == list(checkpoints())
+    assert [m.alias for m in grid] == [row.model for row in read_published()["truthfulqa"]]
+    assert [m.alias for m in grid] == list(checkpoints())
     (one,) = read_grid(None, ["google/gemma-3-27b-it"])
-    assert (one.name, one.quantize, one.engine) == ("Gemma-3-27B", "nf4", "local")
+    assert (one.alias, one.quantize) == ("Gemma-3-27B", "nf4")
 
 
 def test_a_row_has_the_name_of_its_model_in_the_paper(tmp_path):
-    text = "paper,model,revision,dtype,quantisation,engine\n"
-    text += "LLaMA-7B,/data/llama,,float32,int8,ray\n,org/other,main,,fp8,\n"
+    text = "paper,model,revision,dtype,quantisation\n"
+    text += "LLaMA-7B,/data/llama,,float32,int8\n,org/other,main,,fp8\n"
     first, second = read_grid(grid_file(tmp_path, text))
-    assert first == GridModel("LLaMA-7B", "/data/llama", None, "float32", "int8", "ray")
-    assert second == GridModel("other", "org/other", "main")
+    options = {"alias": "LLaMA-7B", "dtype": "float32", "quantize": "int8"}
+    assert first == DecideOptions("/data/llama", **options)
+    assert second == DecideOptions("org/other", alias="other", revision="main")
 
 
 @pytest.mark.parametrize(
     ("text", "only", "message"),
     [
-        ("name\nx\n", (), "column 'name' is unknown; expected model"),
-        ("dtype\nauto\n", (), "there is no column 'model'"),
+        ("name\nx\n", (), "has the columns name; expected model"),
+        ("dtype\nauto\n", (), "has the columns dtype; expected model"),
         ("model,dtype\nx,float8\n", (), "line 2: dtype is 'float8'; expected auto"),
         ("model,quantisation\nx,int3\n", (), "line 2: quantisation is 'int3'; expected int8"),
-        ("model,engine\nx,\n,ray\n", (), "line 3: model is empty"),
+        ("model,dtype\nx,\n,auto\n", (), "line 3: model is empty"),
         ("paper,model\nGPT-5,x\n", (), "the paper has no model 'GPT-5'"),
         ("model\na/x\nb/x\n", (), "two rows for x"),
         ("model\na/x\n", ("y",), "no model 'y'; it has x"),
@@ -107,23 +108,6 @@ def test_the_memory_for_fp8_depends_on_the_gpu(capability, has_kernels, tmp_path
         assert on_gpu.need.weights < 0.8 * dense.need.weights
     else:  # transformers converts it to bfloat16
         assert on_gpu.need.weights == dense.need.weights
-
-
-def test_a_common_prefix_is_counted_once():
-    items = [
-        Item(prompt="x" * 400 + q, candidates=("a" * 8, "b" * 4)) for q in ("y" * 40, "z" * 80)
-    ]
-    volume = Volume.of(items)
-    assert volume.reads == 24 // 4
-    assert volume.tokens == (400 + 40 + 80) // 4 + 24 // 4
-
-
-def test_a_plan_needs_no_weights_and_names_missing_models(run, tmp_path):
-    grid = grid_file(tmp_path, f"model\n{MODELS[0]}\n{tmp_path}/gone\n")
-    code, out, _ = run("paper", "--models", grid, "--benchmark", "demo", "--limit", 5, "--plan")
-    lines = [line for line in out.splitlines() if line.startswith("| ")]
-    assert code == 0 and lines[2].split("|")[-2].strip() == "nothing"
-    assert "no model at" in lines[3] and not (tmp_path / "paper").exists()
 
 
 @pytest.mark.slow

@@ -12,17 +12,16 @@ from lastword.cli import options as opt
 from lastword.cli.benchmarks import read_benchmarks
 from lastword.cli.evaluate import evaluate
 from lastword.cli.invariant import read_factors
-from lastword.cli.model import read_engine
-from lastword.cli.output import say, show_tables
+from lastword.cli.output import say
 from lastword.cli.progress import tracked, waiting
 from lastword.cli.report import write_report
+from lastword.decide.options import DecideOptions
 from lastword.errors import InputError, RecordError, TraceError
 from lastword.files.strict_json import strict
 from lastword.rule.theta import Theta
 
 if TYPE_CHECKING:
     from lastword.lab.evaluation.work import Work
-    from lastword.lab.paper import GridModel
 
 INVARIANTS = "invariants.json"
 
@@ -31,8 +30,7 @@ def paper(
     models: Annotated[
         Path | None,
         typer.Option(
-            help="CSV of models: model, revision, dtype, quantisation, engine. Default: the "
-            "paper's fifteen."
+            help="CSV with model, revision, dtype, quantisation. Default: the paper's fifteen."
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for invariants, records and the page.")] = Path(
@@ -47,29 +45,20 @@ def paper(
     ] = None,
     data: opt.Data = None,
     limit: opt.Limit = None,
-    plan: Annotated[
-        bool,
-        typer.Option(
-            "--plan", help="Print memory, disk, hours and what is missing per model, and stop."
-        ),
-    ] = False,
     device: opt.Device = "auto",
 ) -> None:
     """Run the paper's grid and compare it with the published numbers; a restart continues."""
     from lastword.lab.paper import BENCHMARKS, read_grid
 
-    grid = read_grid(models, only or ())
+    grid = read_grid(models, only or (), device)
     names = benchmark or list(BENCHMARKS)
     works, absent = _works(names, data, limit)
     for reason in absent:
         say(f"lastword: {reason}")
-    if plan:
-        _show_plan(grid, works, device)
-        return
     out.mkdir(parents=True, exist_ok=True)
     problems = _invariants(grid, out / INVARIANTS)
     problems += [f"every model on {reason}" for reason in absent]
-    problems += _cells(grid, works, out / "runs", device)
+    problems += _cells(grid, works, out / "runs")
     for problem in problems:
         say(f"lastword: {problem}")
     _write_page(out)
@@ -93,19 +82,7 @@ def _works(
     return works, absent
 
 
-def _show_plan(grid: "Sequence[GridModel]", works: "Sequence[Work]", device: str) -> None:
-    with waiting("reading headers"):
-        from lastword.lab.paper import Volume, plan_table
-        from lastword.model.forecast import forecast, product_speed
-
-        forecasts = [forecast(model.options(device)) for model in grid]
-        volumes = [Volume.of(work.dataset.items(work.template)) for work in works]
-        volume: Volume | None = sum(volumes, Volume()) if volumes else None
-        speed = product_speed(forecasts[0].device)
-    show_tables([plan_table(grid, forecasts, volume, speed)], None)
-
-
-def _invariants(grid: "Sequence[GridModel]", path: Path) -> list[str]:
+def _invariants(grid: Sequence[DecideOptions], path: Path) -> list[str]:
     """Compute I(M) of every model missing in `path`, and store it; return the errors."""
     from lastword.files.writing import write_whole
 
@@ -120,23 +97,22 @@ def _invariants(grid: "Sequence[GridModel]", path: Path) -> list[str]:
     write_whole(path, json.dumps(invariants, indent=1).encode())
     for model in tracked(grid, "invariants", len(grid)):
         checkpoint = {"model": model.model, "revision": model.revision}
-        if checkpoint.items() <= invariants.get(model.name, {}).items():
+        name = str(model.alias)
+        if checkpoint.items() <= invariants.get(name, {}).items():
             continue
         try:
-            factors = read_factors(model.model, Theta(), model.revision, None)
+            factors = read_factors(str(model.model), Theta(), model.revision, None)
         except (TraceError, OSError, ModuleNotFoundError) as error:
-            problems.append(f"I(M) of {model.name}: {error}")
+            problems.append(f"I(M) of {name}: {error}")
             continue
-        invariants[model.name] = (
+        invariants[name] = (
             checkpoint | strict(factors.to_dict()) | {"branch": factors.branch(Theta().tau_I)}
         )
         write_whole(path, json.dumps(invariants, indent=1).encode())
     return problems
 
 
-def _cells(
-    grid: "Sequence[GridModel]", works: "Sequence[Work]", runs: Path, device: str
-) -> list[str]:
+def _cells(grid: Sequence[DecideOptions], works: "Sequence[Work]", runs: Path) -> list[str]:
     """Run every cell that lacks records; return the failed cells, each with the reason."""
     from lastword.records.frame import load_records
     from lastword.records.info import read_run
@@ -148,14 +124,12 @@ def _cells(
         problems.append(f"{name} on {work.name}: {kind}{error}")
 
     for model in grid:
-        cluster = read_engine(model.engine, None)
-        for result in evaluate(
-            model.options(device), cluster, works, runs, on_error=partial(failed, model.name)
-        ):
+        name = str(model.alias)
+        for result in evaluate(model, None, works, runs, on_error=partial(failed, name)):
             if result.items and result.failed == result.items:
-                name = read_run(result.cell)["benchmark"]
+                benchmark = read_run(result.cell)["benchmark"]
                 reason = load_records(result.cell)["error"].iloc[0]
-                problems.append(f"{model.name} on {name}: every item failed, the first: {reason}")
+                problems.append(f"{name} on {benchmark}: every item failed, the first: {reason}")
     return problems
 
 

@@ -3,8 +3,6 @@
 Missing or malformed rows raise `InputError`.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ from lastword.errors import InputError
 from lastword.files.rows import read_objects
 
 Row = dict[str, Any]
-_PATIENCE = 5.0  # seconds to wait for the hub
 
 
 @dataclass(frozen=True)
@@ -63,8 +60,7 @@ class Source:
                 'the hub is read through `datasets`: pip install "lastword[lab]", or give --data'
             ) from error
         try:
-            with _cache_alone_if_unreachable():
-                splits = load_dataset(repository, configuration)
+            splits = load_dataset(repository, configuration)
         # `datasets` raises many kinds of errors here (offline, unknown set, broken cache).
         except Exception as error:
             reason = " ".join(str(error).split())[:200]
@@ -79,24 +75,6 @@ class Source:
         (split,) = splits.values()
         rows = split if self.take is None else split.select(range(min(self.take, len(split))))
         return Rows([dict(row) for row in rows], f"hub:{repository}/{configuration}")
-
-
-@contextmanager
-def _cache_alone_if_unreachable() -> Iterator[None]:
-    """Use only the cache if the hub cannot be reached, because `datasets` would retry for 24 s."""
-    from huggingface_hub import constants
-    from huggingface_hub.utils import get_session
-
-    before = constants.HF_HUB_OFFLINE
-    try:
-        if not before:
-            get_session().head(constants.ENDPOINT, timeout=_PATIENCE)
-    except Exception:  # the client may be httpx or httpx2, with different errors
-        constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
 
 
 def text_field(row: Row, name: str, place: int) -> str:

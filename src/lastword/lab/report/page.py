@@ -89,17 +89,13 @@ def render(
 
 
 def headline_of(grid: GridStatistics, judgements: Sequence[Judgement]) -> str:
-    """Return the result in one sentence, with the counts of the cells' verdicts."""
-    verdicts = [v for v in judgements if v.finding != "unlabelled"]
-    if not verdicts:
+    """Return the mean change over cells, and the number of cells by verdict."""
+    counts = Counter(v.finding for v in judgements if v.finding != "unlabelled")
+    if not counts:
         return "Corrected answers, without labels to judge them by"
-    if len(verdicts) == 1:
-        (only,) = verdicts
-        sentence = f"Correction {_VERDICTS[only.finding]}"
-        return f"{sentence}: {_points(only.delta_mc1)} MC1 points on {only.benchmark}"
-    counts = Counter(v.finding for v in verdicts)
-    mean = f"Over {grid.cells} cells correction moves MC1 by {_points(grid.mean)} points"
-    return f"{mean}: it {_counts_in_words(counts, len(verdicts))}"
+    words = [f"{_VERDICTS[name]} in {counts[name]}" for name in _VERDICTS if counts[name]]
+    moved = f"correction moves MC1 by {_points(grid.mean)} points: it {', '.join(words)}"
+    return f"Over {counted(grid.cells, 'cell')}, {moved}"
 
 
 _VERDICTS: dict[Finding, str] = {
@@ -110,19 +106,6 @@ _VERDICTS: dict[Finding, str] = {
 }
 
 
-def _counts_in_words(findings: Mapping[Finding, int], cells: int) -> str:
-    """Return text such as `helps in 3 of them, hurts in one, is not shown to help in 2`."""
-    present = [name for name in _VERDICTS if findings.get(name)]
-    if len(present) == 1:
-        none = present == ["unclear"]
-        every = ("either" if none else "both") if cells == 2 else ("any" if none else "all")
-        return f"{_VERDICTS[present[0]]} in {every} of them"
-    words = {name: "one" if findings[name] == 1 else f"{findings[name]}" for name in present}
-    parts = [f"{_VERDICTS[name]} in {count}" for name, count in words.items()]
-    parts[0] += " of them"
-    return f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
 def _standfirst(grid: GridStatistics, summaries: Sequence[Summary]) -> str:
     others = dict.fromkeys(n for s in summaries for n in s.fired if n not in OPERATORS)
     whose = f"that of {' and '.join(others)}" if others else "TRACE's"
@@ -130,10 +113,7 @@ def _standfirst(grid: GridStatistics, summaries: Sequence[Summary]) -> str:
     if math.isnan(grid.interval.low):  # too few cells
         return text
     low, high = _points(grid.interval.low), _points(grid.interval.high)
-    return (
-        f"{text} The mean over cells has a 95% interval of {low} to {high} points; cells that "
-        "share items or models are not independent."
-    )
+    return f"{text} The mean over cells has a 95% interval of {low} to {high} points."
 
 
 def _facts_of_all(cells: Sequence[CellReport]) -> list[Fact]:
@@ -184,8 +164,6 @@ def _facts(s: Summary) -> list[Fact]:
         "MC3": f"{_percent(s.mc3_base)} → {_percent(s.mc3)}",
         "calibration error": f"{number(s.ece_base, _PLAIN)} → {number(s.ece, _PLAIN)}",
     }
-    if not math.isnan(s.pairs):
-        facts["pairs with both right"] = f"{_percent(s.pairs_base)}% → {_percent(s.pairs)}%"
     return list(facts.items())
 
 

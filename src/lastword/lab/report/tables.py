@@ -28,12 +28,14 @@ def cells_table(summaries: Sequence[Summary]) -> Table:
         "Model | Benchmark | Items | Chance .2 | MC1 base .2 | MC1 .2 | ΔMC1 +.2 | MC2 base .2"
         " | MC2 .2 | ΔMC2 +.2 | Fixed | Broken | Failed"
     )
+    paired = any(s.pairs == s.pairs for s in summaries)
     rows: list[tuple[Value, ...]] = []
     for s in summaries:
         shares = (s.chance, s.mc1_base, s.mc1, s.delta_mc1, s.mc2_base, s.mc2, s.delta_mc2)
-        ends = (s.fixed, s.broken, s.counts.failed)
+        ends = (s.fixed, s.broken, s.counts.failed, *points(s.pairs_base, s.pairs)[: 2 * paired])
         rows.append((s.model, s.benchmark, s.counts.items, *points(*shares), *ends))
-    return Table.of("cells", "Cells", heads, rows)
+    pairs = " | Pairs base .2 | Pairs .2" if paired else ""
+    return Table.of("cells", "Cells", f"{heads}{pairs}", rows)
 
 
 def master(summaries: Sequence[Summary], theta: Theta) -> Table:
