@@ -52,7 +52,7 @@ WITHHELD = f"{BROKEN}, of those that the certificate does not allow"
 @pytest.mark.parametrize("layer", [1, 2, 3])
 def test_examples_are_decided_by_layers_above_the_second(layer):
     shallow = replace(WON, answer=replace(WON.decision, decisive_layer=layer))
-    chosen = story_of([EARLY, shallow, *([RIGHT] * 20)]).examples
+    chosen = story_of([EARLY, shallow, *([RIGHT] * 298)]).examples
     assert [*chosen] == ([CORRECTED] if layer == 3 else [])
 
 
