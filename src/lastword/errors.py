@@ -66,17 +66,28 @@ class CertificateError(InputError):
 
 
 class ItemError(InputError):
-    """One item that cannot be answered; `item` is its id or place, `reason` what is wrong with it.
+    """One item that cannot be answered.
 
     Args:
-        message: What is wrong and what to do.
+        reason: What is wrong and what to do.
         item: The item's id, or its index in the input, where known.
+        place: Its place in a file, such as `line 3`, if it is not the id.
     """
 
-    def __init__(self, message: str, item: str | None = None) -> None:
-        """Prefix the message with the item where one is known."""
-        super().__init__(message if item is None else f"item {item}: {message}")
-        self.item, self.reason = item, message
+    def __init__(self, reason: str, item: str | None = None, place: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.item, self.place = reason, item, place
+
+    @property
+    def where(self) -> str:
+        """The place and the id, where known: `line 3: item q7`."""
+        if self.place is None or self.item is None:
+            return self.place or self.item or ""
+        return f"{self.place}: item {self.item}"
+
+    def __str__(self) -> str:
+        """Prefix the reason with the item where one is known."""
+        return f"item {self.where}: {self.reason}" if self.where else self.reason
 
 
 class UntrainedError(ItemError):

@@ -24,7 +24,7 @@ from lastword.model.options import LoadOptions
 from lastword.model.weights.invariant import read_invariant
 from lastword.rule.theta import Theta
 from lastword.text.chat import templated
-from lastword.text.messages import Message, as_dicts
+from lastword.text.items import Message, as_dicts
 
 CODE = "open({!r}, 'w').close()\nclass Evil: pass\ndef generate(*_, **__): pass\n"
 REMOTE = {"AutoConfig": "evil.Evil", "AutoModelForCausalLM": "evil.Evil"}

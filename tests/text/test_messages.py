@@ -7,7 +7,7 @@ from families import talker
 
 from lastword import Chat, Item, Theta
 from lastword.errors import ItemError
-from lastword.text.messages import Message, read_messages
+from lastword.text.items import Message
 from lastword.text.tokens import encode
 
 TALK = [
@@ -75,13 +75,13 @@ def test_a_conversation_that_the_template_refuses_fails_alone():
     ("messages", "message"),
     [
         ([], "no message"),
-        (["w4"], "message 0 is str"),
-        ([TALK[0], {"role": "user"}], "1: content"),
-        ([{"role": 3, "content": "w4"}], "0: role is int"),
-        ([{"role": "user", "content": [{"text": "w4"}]}], "content is list"),
+        (["w4"], "messages.0: .*, not 'w4'"),
+        ([TALK[0], {"role": "user"}], "messages.1.content is missing"),
+        ([{"role": 3, "content": "w4"}], "messages.0.role: .*, not 3"),
+        ([{"role": "user", "content": [{"text": "w4"}]}], "messages.0.content: "),
         (TALK[:2], "assistant's"),
-        ([TALK[0] | {"tool_calls": [1]}], "0 has tool_calls"),
-        ([{"role": "user", "content": "w4\0"}], "prompt contains a NUL"),
+        ([TALK[0] | {"tool_calls": [1]}], "messages.0.tool_calls is an unknown"),
+        ([{"role": "user", "content": "w4\0"}], "messages.0.content contains a NUL"),
     ],
 )
 def test_invalid_conversations_are_refused(messages, message):
@@ -91,12 +91,11 @@ def test_invalid_conversations_are_refused(messages, message):
 
 
 def test_messages_are_a_list():
-    with pytest.raises(ItemError, match="not str"):
-        read_messages("hello")
-    with pytest.raises(ItemError, match="not dict"):
-        read_messages(TALK[0])
+    for wrong in ("hello", TALK[0]):
+        with pytest.raises(ItemError, match="messages: expected a list"):
+            Item("", ANSWERS, messages=wrong)
     empty: list[object] = [TALK[0] | {"tool_calls": []}]  # interfaces write empty lists
-    assert read_messages(empty) == (Message("user", "w4 w9"),)
+    assert item(empty).messages == (Message("user", "w4 w9"),)
     with pytest.raises(ItemError, match="blind_prompt"):
         item(TALK, blind_prompt="w4")
 

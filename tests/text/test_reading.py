@@ -79,8 +79,8 @@ def test_a_table_may_have_one_column_per_candidate(tmp_path):
     [
         ("prompt,candidates\nQ,lamps\n", "row 1: candidates .*JSON"),
         ("prompt,candidates\nQ,[1],2\n", "row 1: more fields"),
-        ("prompt\nQ\n", 'row 1: .*"candidates"'),
-        ('prompt,candidates\nQ,"[1]"\n', r"row 1: candidates\[0\]"),
+        ("prompt\nQ\n", "row 1: candidates is missing"),
+        ('prompt,candidates\nQ,"[1]"\n', "row 1: candidates.0"),
     ],
 )
 def test_errors_name_the_row_of_a_table(tmp_path, text, message):
@@ -122,7 +122,7 @@ def test_equal_errors_are_grouped_with_their_count_and_first_places(tmp_path):
         require_items(read_items(tmp_path / "items.jsonl"), "items.jsonl")
     assert str(raised.value) == (
         "items.jsonl: 236 invalid rows: no candidates; give at least one (230 items: line 1, "
-        'line 2, line 3, ...); missing key "prompt" (6 items: line 231, line 232, line 233, ...)'
+        "line 2, line 3, ...); prompt is missing (6 items: line 231, line 232, line 233, ...)"
     )
 
 

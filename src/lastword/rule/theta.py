@@ -7,30 +7,31 @@ block l-1, and depth L the output of the last block, before the final norm.
 import math
 import tomllib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Literal
+
+from pydantic.dataclasses import dataclass
 
 from lastword.errors import ThetaError, UnsupportedModelError
+from lastword.files.fields import CONFIG, Number, Whole, checked, shown
 
 # Depths are products of floating-point fractions: floor(0.29 * 100) has to be 29, not 28.
 _ROUNDING = 1e-6
 
-T = TypeVar("T")
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CONFIG)
 class ScorerTheta:
     """Constants of the trajectory scorer T (Appendix, table of scorer constants)."""
 
-    anchors: tuple[float, ...] = (0.2692, 0.5769, 0.8461, 1.0)  # A
-    features: tuple[float, ...] = (0.50, 0.6923, 0.8461, 1.0)  # G
-    k_min: int = 50
-    k_fraction: float = 0.005
-    quorum: float = 0.75  # r_Omega = ceil(quorum |A|)
-    weights: tuple[float, float, float] = (0.3, 0.5, 0.2)  # a_s, a_j, a_c
-    lambda_0: float = 0.5
-    gamma_alpha: float = 5.0
+    anchors: tuple[Number, ...] = (0.2692, 0.5769, 0.8461, 1.0)  # A
+    features: tuple[Number, ...] = (0.50, 0.6923, 0.8461, 1.0)  # G
+    k_min: Whole = 50
+    k_fraction: Number = 0.005
+    quorum: Number = 0.75  # r_Omega = ceil(quorum |A|)
+    weights: tuple[Number, Number, Number] = (0.3, 0.5, 0.2)  # a_s, a_j, a_c
+    lambda_0: Number = 0.5
+    gamma_alpha: Number = 5.0
     outside: Literal["clip", "floor", "final"] = "clip"
     floor: Literal["anchor", "final"] = "anchor"
 
@@ -40,7 +41,7 @@ class ScorerTheta:
         return f"{self.outside}-{self.floor}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CONFIG)
 class InvariantTheta:
     """Switches of the model invariant I(M) (method, section 7)."""
 
@@ -49,14 +50,14 @@ class InvariantTheta:
     norm: Literal["stored", "effective"] = "stored"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CONFIG)
 class TokensTheta:
     """Switch of how prompt and candidate are joined (method, section 2)."""
 
     join: Literal["text", "ids"] = "text"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CONFIG)
 class Theta:
     """The frozen hyperparameters of TRACE: the same for every model and every benchmark.
 
@@ -64,34 +65,36 @@ class Theta:
         ThetaError: A value outside its range, or (in `from_toml`) an unknown name.
     """
 
-    rho_minus: float = 0.50
-    rho_plus: float | None = None  # None is 1 - 1/L
-    rho_e: float = 0.20
-    rho_m: float = 0.50
-    tau_dim: float = 1.0015
-    tau_I: float = 1.0
-    tau_logr: float = 1.0
-    tau_H: float = 0.7
-    eps_H: float = 0.10
-    delta_r: float = 1e-12
-    eta: float = 1.0
-    gamma: float = -1.0
-    scorer: ScorerTheta = field(default_factory=ScorerTheta)
-    invariant: InvariantTheta = field(default_factory=InvariantTheta)
-    tokens: TokensTheta = field(default_factory=TokensTheta)
+    rho_minus: Number = 0.50
+    rho_plus: Number | None = None  # None is 1 - 1/L
+    rho_e: Number = 0.20
+    rho_m: Number = 0.50
+    tau_dim: Number = 1.0015
+    tau_I: Number = 1.0
+    tau_logr: Number = 1.0
+    tau_H: Number = 0.7
+    eps_H: Number = 0.10
+    delta_r: Number = 1e-12
+    eta: Number = 1.0
+    gamma: Number = -1.0
+    scorer: ScorerTheta = ScorerTheta()
+    invariant: InvariantTheta = InvariantTheta()
+    tokens: TokensTheta = TokensTheta()
+
+    _check = checked(lambda fault: ThetaError(f"Theta: {fault}"))
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""
         end = 1.0 if self.rho_plus is None else self.rho_plus
-        _check(0 <= self.rho_minus < end <= 1, "0 <= rho_minus < rho_plus <= 1")
-        _check(0 <= self.rho_e <= self.rho_m < 1, "0 <= rho_e <= rho_m < 1")
-        _check(self.eps_H > 0 and self.delta_r > 0, "eps_H and delta_r above 0")
-        _check(math.isfinite(self.eta) and self.eta >= 0, "eta at least 0")
+        _require(0 <= self.rho_minus < end <= 1, "0 <= rho_minus < rho_plus <= 1")
+        _require(0 <= self.rho_e <= self.rho_m < 1, "0 <= rho_e <= rho_m < 1")
+        _require(self.eps_H > 0 and self.delta_r > 0, "eps_H and delta_r above 0")
+        _require(math.isfinite(self.eta) and self.eta >= 0, "eta at least 0")
         s = self.scorer
-        _check(bool(s.anchors) and bool(s.features), "at least one anchor and one feature depth")
-        _check(all(0 < f <= 1 for f in s.anchors + s.features), "depth fractions in (0, 1]")
-        _check(s.k_min >= 1 and 0 <= s.k_fraction <= 1, "k_min at least 1, k_fraction in [0, 1]")
-        _check(0 < s.quorum <= 1 and 0 <= s.lambda_0 <= 1, "quorum in (0, 1], lambda_0 in [0, 1]")
+        _require(bool(s.anchors) and bool(s.features), "at least one anchor and one feature depth")
+        _require(all(0 < f <= 1 for f in s.anchors + s.features), "depth fractions in (0, 1]")
+        _require(s.k_min >= 1 and 0 <= s.k_fraction <= 1, "k_min at least 1, k_fraction in [0, 1]")
+        _require(0 < s.quorum <= 1 and 0 <= s.lambda_0 <= 1, "quorum in (0, 1], lambda_0 in [0, 1]")
 
     @property
     def outside_paper(self) -> bool:
@@ -147,7 +150,9 @@ class Theta:
         Raises:
             ThetaError: An unknown name, a wrong type or a value outside its range.
         """
-        return _build(cls, values, "")
+        if not isinstance(values, dict):
+            raise ThetaError(f"Theta is a table, not {shown(values)}")
+        return cls(**values)
 
     @classmethod
     def from_toml(cls, path: str | Path) -> "Theta":
@@ -172,21 +177,9 @@ def depth_of(fraction: float, depth: int) -> int:
     return min(depth, math.ceil(fraction * depth - _ROUNDING))
 
 
-def _check(holds: bool, expected: str) -> None:
+def _require(holds: bool, expected: str) -> None:
     if not holds:
         raise ThetaError(f"Theta needs {expected}")
-
-
-def _build(cls: type[T], values: Any, prefix: str) -> T:
-    if not isinstance(values, dict):
-        place = f"{prefix.removesuffix('.')} in Theta" if prefix else "Theta"
-        raise ThetaError(f"{place} is a table, not {values!r:.80}")
-    hints = get_type_hints(cls)
-    names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
-    for name in values:
-        if name not in names:
-            raise ThetaError(f"unknown name {prefix}{name} in Theta; known: {', '.join(names)}")
-    return cls(**{k: _convert(hints[k], v, prefix + k) for k, v in values.items()})
 
 
 def _differences(
@@ -197,29 +190,3 @@ def _differences(
             yield from _differences(value, others[name], f"{prefix}{name}.")
         elif value != others[name]:
             yield prefix + name, value
-
-
-def _convert(hint: Any, value: Any, name: str) -> Any:
-    if is_dataclass(hint) and isinstance(hint, type):
-        return _build(hint, value, f"{name}.")
-    choices = get_args(hint)
-    if hint is int and isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if choices and all(isinstance(c, str) for c in choices):
-        if value in choices:
-            return value
-        raise ThetaError(f"{name} in Theta is one of {', '.join(choices)}, not {value!r}")
-    # Only tuples of numbers, numbers, and numbers that may be None are left.
-    if getattr(hint, "__origin__", None) is tuple and isinstance(value, list | tuple):
-        length = None if Ellipsis in choices else len(choices)
-        if all(_is_number(v) for v in value) and length in (None, len(value)):
-            return tuple(float(v) for v in value)
-    elif value is None and type(None) in choices:
-        return None
-    elif hint is not int and _is_number(value):
-        return float(value)
-    raise ThetaError(f"{name} in Theta is {getattr(hint, '__name__', hint)}, not {value!r}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -20,8 +20,7 @@ from lastword.files.strict_json import to_json
 from lastword.records.decision import SCHEMA
 from lastword.rule.answer import Regime
 from lastword.service.refusal import STATUS, Refusal
-from lastword.text.items import Item
-from lastword.text.messages import Message
+from lastword.text.items import Item, Message
 
 
 def _encodable(text: str) -> str:

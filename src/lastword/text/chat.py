@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from lastword.errors import InputError, ItemError, ModelError, TraceError, one_line
 from lastword.files.cells import text_fault
 from lastword.files.wording import shorten
-from lastword.text.messages import Message, as_dicts
+from lastword.text.items import Message, as_dicts
 from lastword.text.tokenizer import Tokenizer, tokenise
 
 # Switches for the thinking of reasoning models; other templates ignore them.

@@ -1,13 +1,17 @@
 """Item: one prompt with its candidate answers, from dictionaries, rows or frames."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import asdict, fields
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ValidationError, ValidationInfo, model_validator
+from pydantic.dataclasses import dataclass
+from pydantic_core import ArgsKwargs
 
 from lastword.errors import InputError, ItemError, one_line
-from lastword.files.cells import plain, text_fault, unique_names
+from lastword.files.cells import plain, unique_names
+from lastword.files.fields import CONFIG, Flag, Text, first_fault, shown
 from lastword.files.wording import counted, shorten
-from lastword.text.messages import Message, read_messages
 
 # The readings of a blind prompt: depth L, every depth and T, or none.
 Blind = Literal["base", "all", "none"]
@@ -16,7 +20,57 @@ Recorded = Literal["all", "decide"]
 CONTENT_FREE = ("N/A", "", "[MASK]")  # inputs without content (Zhao et al., 2021)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CONFIG)
+class Message:
+    """One message of a conversation."""
+
+    role: Text
+    content: Text
+
+
+def as_dicts(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """Return a conversation as dictionaries, as chat templates take it."""
+    return [asdict(message) for message in messages]
+
+
+def _without_empty(message: Any) -> Any:
+    """Return a message without other keys that are empty, as interfaces write them."""
+    if not isinstance(message, Mapping):
+        return message
+    return {k: value for k, value in message.items() if value or k in ("role", "content")}
+
+
+def _named(name: Any) -> Any:
+    return str(name) if type(name) is int else name
+
+
+def _truths(value: Any, info: ValidationInfo) -> tuple[bool, ...] | None:
+    """Return one boolean per candidate, from booleans or from the true candidates' positions."""
+    if value is None or "candidates" not in info.data:
+        return None
+    entries = (value,) if type(value) is int else value
+    kinds = {*map(type, entries)} if isinstance(entries, list | tuple) else {type(entries)}
+    if kinds not in ({int}, {bool}, set()) or not isinstance(entries, list | tuple):
+        raise ValueError(
+            "is a list of booleans, a list of the true candidates' positions, or one position, "
+            f"not {shown(value)}"
+        )
+    count = len(info.data["candidates"])
+    if kinds != {int}:
+        if len(entries) != count:
+            raise ValueError(f"has {len(entries)} entries for {count} candidates")
+        return tuple(entries)
+    if (len(entries) == count and {*entries} <= {0, 1}) or len({*entries}) < len(entries):
+        raise ValueError(
+            f"{shown([*entries])} looks like labels, and integers are positions of true "
+            "candidates: write true and false"
+        )
+    if wrong := [place for place in entries if not 0 <= place < count]:
+        raise ValueError(f"names candidate {wrong[0]}, and there are {count}, counted from 0")
+    return tuple(place in entries for place in range(count))
+
+
+@dataclass(frozen=True, config=CONFIG)
 class Item:
     """One candidate-restricted question, validated when it is made.
 
@@ -40,50 +94,52 @@ class Item:
         ItemError: No candidates, a blank candidate, invalid text, or lengths that differ.
     """
 
-    prompt: str
-    candidates: tuple[str, ...]
-    id: str | None = None
-    truthful: tuple[bool, ...] | None = None
-    separator: str = " "
-    question: str | None = None
-    blind_prompt: str | None = None
-    content_free: tuple[str, ...] = ()
-    messages: tuple[Message, ...] | None = None
-    group: str | None = None
-    literal: bool = False
+    prompt: Text
+    candidates: tuple[Text, ...]
+    id: Annotated[Text | None, BeforeValidator(_named)] = None
+    truthful: Annotated[tuple[bool, ...] | None, BeforeValidator(_truths)] = None
+    separator: Text = " "
+    question: Text | None = None
+    blind_prompt: Text | None = None
+    content_free: tuple[Text, ...] = ()
+    messages: tuple[Annotated[Message, BeforeValidator(_without_empty)], ...] | None = None
+    group: Annotated[Text | None, BeforeValidator(_named)] = None
+    literal: Flag = False
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _in_one_line(cls, value: Any, handler: Any) -> Any:
+        try:
+            return handler(value)
+        except ValidationError as error:
+            given = value.kwargs or {} if isinstance(value, ArgsKwargs) else {}
+            fault = first_fault(error, [field.name for field in fields(cls)])
+            name = None if fault.startswith("id") else _named(given.get("id"))
+            raise ItemError(fault, name) from error
 
     def __post_init__(self) -> None:
-        """Convert sequences to tuples, and refuse an invalid item."""
+        """Write a conversation as the prompt, and refuse an invalid one or invalid candidates."""
         if self.messages is not None:
-            object.__setattr__(self, "messages", read_messages(self.messages, self.id))
+            self._check_messages(self.messages)
             texts = [f"{message.role}: {message.content}" for message in self.messages]
             object.__setattr__(self, "prompt", "\n".join(texts))
-        for name in ("candidates", "content_free"):
-            object.__setattr__(self, name, _tuple(getattr(self, name), name, str, self.id))
-        if self.truthful is not None:
-            labels = _labels(self.truthful, len(self.candidates), self.id)
-            object.__setattr__(self, "truthful", labels)
-        self._check()
-
-    def _check(self) -> None:
-        if self.id is not None:
-            _check_text("id", self.id, None)
-        texts: dict[str, Any] = {"prompt": self.prompt, "separator": self.separator}
-        for name in ("blind_prompt", "question", "group"):
-            if getattr(self, name) is not None:
-                texts[name] = getattr(self, name)
-        texts |= {f"candidate {i}": text for i, text in enumerate(self.candidates)}
-        texts |= {f"content_free {i}": text for i, text in enumerate(self.content_free)}
-        for name, text in texts.items():
-            _check_text(name, text, self.id)
-        if self.messages is not None and (self.blind_prompt is not None or self.content_free):
-            field = "content_free" if self.blind_prompt is None else "blind_prompt"
-            raise ItemError(f"{field} goes with a prompt of text, not with messages", self.id)
         if not self.candidates:
             raise ItemError("no candidates; give at least one", self.id)
         for i, candidate in enumerate(self.candidates):
             if not candidate.strip():
                 raise ItemError(f"candidate {i} is blank; give it text or drop it", self.id)
+
+    def _check_messages(self, messages: tuple[Message, ...]) -> None:
+        if not messages:
+            raise ItemError("a conversation has no message; give at least one", self.id)
+        if messages[len(messages) - 1].role == "assistant":
+            raise ItemError(
+                "the last message is the assistant's, whose answer is to be chosen; leave it out",
+                self.id,
+            )
+        if self.blind_prompt is not None or self.content_free:
+            field = "content_free" if self.blind_prompt is None else "blind_prompt"
+            raise ItemError(f"{field} goes with a prompt of text, not with messages", self.id)
 
     def __repr__(self) -> str:
         """Return one line with the beginning of the prompt, and the number of candidates."""
@@ -106,37 +162,22 @@ class Item:
             ItemError: Not an object, a missing key, a wrong type, or an invalid item.
         """
         if not isinstance(value, Mapping):
-            raise ItemError(f"expected a JSON object, got {_kind(value)}", id)
-        value = {key: plain(entry) for key, entry in value.items()}
-        name = _label("id", id if value.get("id") is None else value["id"], id)
-        if value.get("messages") is not None:
-            if value.get("prompt") is not None:
-                raise ItemError("prompt and messages are both given; give one", name)
-            value["prompt"] = value["messages"]
-        for key in ("prompt", "candidates"):
-            if key not in value:
-                raise ItemError(f'missing key "{key}"', name)
-        for key in ("separator", "question", "blind_prompt"):
-            if value.get(key) is not None and not isinstance(value[key], str):
-                raise ItemError(f"{key} is a string, not {_kind(value[key])}", name)
-        group = _label("group", value.get("group"), name)
-        prompt = value["prompt"]
-        if not isinstance(prompt, str | list | tuple):
-            raise ItemError(f"prompt is a string or messages, not {_kind(prompt)}", name)
-        candidates = _tuple(value["candidates"], "candidates", str, name)
-        truthful = value.get("truthful")
-        return cls(
-            prompt=prompt if isinstance(prompt, str) else "",
-            candidates=candidates,
-            id=name,
-            truthful=None if truthful is None else _labels(truthful, len(candidates), name),
-            separator=separator if value.get("separator") is None else value["separator"],
-            question=value.get("question"),
-            blind_prompt=value.get("blind_prompt"),
-            content_free=_tuple(value.get("content_free") or (), "content_free", str, name),
-            messages=None if isinstance(prompt, str) else read_messages(prompt, name),
-            group=group,
-        )
+            raise ItemError(f"expected a JSON object, got {shown(value)}", id)
+        entries = {name: plain(value[name]) for name in _KEYS if name in value}
+        given = {name: entry for name, entry in entries.items() if entry is not None}
+        if "messages" in given and "prompt" in given:
+            raise ItemError("prompt and messages are both given; give one", id)
+        if isinstance(given.get("prompt"), list | tuple):
+            given["messages"] = given.pop("prompt")
+        if "messages" in given:
+            given["prompt"] = ""
+        return cls(**{"id": id, "separator": separator} | given)
+
+
+_KEYS = (
+    *("id", "prompt", "messages", "candidates", "truthful", "separator", "question"),
+    *("blind_prompt", "content_free", "group"),
+)
 
 
 def as_item(value: Any, place: int) -> Item:
@@ -151,7 +192,7 @@ def as_item(value: Any, place: int) -> Item:
     try:
         if not pair and not isinstance(value, Mapping):
             expected = "an Item, a dictionary, a row or (prompt, candidates)"
-            raise ItemError(f"expected {expected}, got {_kind(value)}")
+            raise ItemError(f"expected {expected}, got {shown(value)}")
         return Item.from_dict({"prompt": value[0], "candidates": value[1]} if pair else value)
     except ItemError as error:
         raise error if error.item is not None else ItemError(str(error), str(place)) from error
@@ -179,59 +220,3 @@ def rows_of(items: Any) -> Iterator[Any]:
         raise InputError(f"cannot read the frame: {one_line(error)}") from error
     for row in rows:
         yield dict(zip(names, row, strict=True))
-
-
-def _labels(value: Any, count: int, item: str | None) -> tuple[bool, ...]:
-    """Return one boolean per candidate, from booleans or from indices."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = (value,)
-    elif isinstance(value, bool | str) or not isinstance(value, Sequence):
-        raise ItemError(
-            "truthful is a list of booleans, a list of the true candidates' positions, or one "
-            f"position, not {_kind(value)}",
-            item,
-        )
-    if {type(entry) for entry in value} != {int}:
-        labels = _tuple(value, "truthful", bool, item)
-        if len(labels) != count:
-            raise ItemError(f"truthful has {len(labels)} entries for {count} candidates", item)
-        return labels
-    if (len(value) == count and set(value) <= {0, 1}) or len(set(value)) < len(value):
-        raise ItemError(
-            f"truthful {list(value)} looks like labels, and integers are positions of true "
-            "candidates: write true and false",
-            item,
-        )
-    if wrong := [place for place in value if not 0 <= place < count]:
-        raise ItemError(
-            f"truthful names candidate {wrong[0]}, and there are {count}, counted from 0", item
-        )
-    return tuple(place in value for place in range(count))
-
-
-def _label(name: str, value: Any, item: str | None) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ItemError(f"{name} is a string or an integer, not {_kind(value)}", item)
-    return str(value)
-
-
-def _tuple(value: Any, name: str, kind: type, item: str | None) -> tuple[Any, ...]:
-    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-        raise ItemError(f"{name} is a list, not {_kind(value)}", item)
-    for i, entry in enumerate(value):
-        if not isinstance(entry, kind):
-            raise ItemError(f"{name}[{i}] is {_kind(entry)}, expected {kind.__name__}", item)
-    return tuple(value)
-
-
-def _check_text(name: str, text: Any, item: str | None) -> None:
-    if not isinstance(text, str):
-        raise ItemError(f"{name} is a string, not {_kind(text)}", item)
-    if (fault := text_fault(text)) is not None:
-        raise ItemError(f"{name} {fault}", item)
-
-
-def _kind(value: Any) -> str:
-    return "null" if value is None else type(value).__name__

@@ -3,11 +3,15 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import fields
+from typing import Annotated, Any
+
+from pydantic import PlainValidator, ValidationInfo
+from pydantic.dataclasses import dataclass
 
 from lastword.errors import InputError
 from lastword.files.cells import text_fault
+from lastword.files.fields import CONFIG, Flag, Text, checked, shown
 from lastword.files.wording import counted
 
 Value = str | bool
@@ -15,7 +19,17 @@ Value = str | bool
 MOST_CHOICES = 255  # levels too
 
 
-@dataclass(frozen=True)
+def _value(value: Any) -> Value:
+    if not isinstance(value, Value):
+        raise InputError(f"an option is a text or a boolean, not {shown(value)}: quote it")
+    if isinstance(value, str) and (fault := text_fault(value)) is not None:
+        raise InputError(f"an option {fault}")
+    if isinstance(value, str) and not value.strip():
+        raise InputError("an option is blank; give it text or drop it")
+    return value
+
+
+@dataclass(frozen=True, config=CONFIG)
 class Option:
     """One possible answer.
 
@@ -27,21 +41,10 @@ class Option:
         InputError: Another type, a blank value, or invalid text.
     """
 
-    value: Value
-    description: str | None = None
+    value: Annotated[Value, PlainValidator(_value)]
+    description: Text | None = None
 
-    def __post_init__(self) -> None:
-        """Refuse an invalid value."""
-        if not isinstance(self.value, Value):
-            kind, value = type(self.value).__name__, self.value
-            raise InputError(
-                f"an option is a text or a boolean, not {kind} {value!r:.80}: quote it"
-            )
-        if isinstance(self.value, str) and not self.value.strip():
-            raise InputError("an option is blank; give it text or drop it")
-        _require_text("an option", self.text)
-        if self.description is not None:
-            _require_text(f"the description of {self.value!r}", self.description)
+    _check = checked(lambda fault: InputError(f"an option: {fault}"))
 
     @property
     def text(self) -> str:
@@ -49,26 +52,36 @@ class Option:
         return self.value if isinstance(self.value, str) else str(self.value).lower()
 
 
-@dataclass(frozen=True)
-class _OfChoices:
-    """Fields of a choice and of a question with several answers."""
+def _options(values: Any, info: ValidationInfo) -> tuple[Option, ...]:
+    """Return values and objects as options; refuse too few or too many, and equal ones."""
+    noun = str(info.field_name)[:-1]
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+        raise ValueError(f"is a list, not {shown(values)}")
+    options = tuple(map(_option, values))
+    if not 2 <= len(options) <= MOST_CHOICES:
+        raise InputError(f"{counted(len(options), noun)}, expected 2 to {MOST_CHOICES}")
+    keys: set[tuple[type, Value]] = set()
+    for option in options:
+        if (key := (type(option.value), option.value)) in keys:
+            raise InputError(f"{shown(option.value)} occurs twice in {noun}s; remove one")
+        if noun == "level" and isinstance(option.value, bool):
+            raise InputError("a level is a text, not a boolean: quote it")
+        keys.add(key)
+    return options
 
-    instructions: str
-    choices: Sequence[Value | Option]
 
-    def __post_init__(self) -> None:
-        """Convert plain values to options, and refuse invalid ones."""
-        _require_text("instructions", self.instructions)
-        object.__setattr__(self, "choices", _options(self.choices, "choices"))
-
-    @property
-    def options(self) -> tuple[Option, ...]:
-        """The options, in the caller's order."""
-        return _as_options(self.choices)
+def _option(value: Any) -> Option:
+    if isinstance(value, Mapping):
+        return Option(**{str(name): entry for name, entry in value.items()})
+    return value if isinstance(value, Option) else Option(value)
 
 
-@dataclass(frozen=True)
-class Choice(_OfChoices):
+Options = Annotated[Sequence[Value | Option], PlainValidator(_options)]
+_CHECKED = checked(InputError)
+
+
+@dataclass(frozen=True, config=CONFIG)
+class Choice:
     """The question which one of some options applies to a text.
 
     Attributes:
@@ -81,17 +94,20 @@ class Choice(_OfChoices):
         InputError: Too few or too many options, equal or invalid ones.
     """
 
-    abstain: bool = False
+    instructions: Text
+    choices: Options
+    abstain: Flag = False
 
-    def __post_init__(self) -> None:
-        """Convert plain values to options, and refuse invalid ones."""
-        super().__post_init__()
-        if not isinstance(self.abstain, bool):
-            raise InputError(f"abstain is true or false, not {self.abstain!r:.80}")
+    _check = _CHECKED
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The options, in the caller's order."""
+        return _as_options(self.choices)
 
 
-@dataclass(frozen=True)
-class Multi(_OfChoices):
+@dataclass(frozen=True, config=CONFIG)
+class Multi:
     """The question which options apply to a text: none, one or several.
 
     Attributes:
@@ -101,6 +117,16 @@ class Multi(_OfChoices):
     Raises:
         InputError: Too few or too many options, equal or invalid ones.
     """
+
+    instructions: Text
+    choices: Options
+
+    _check = _CHECKED
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The options, in the caller's order."""
+        return _as_options(self.choices)
 
     @property
     def predicates(self) -> "tuple[Predicate, ...]":
@@ -112,7 +138,7 @@ class Multi(_OfChoices):
         return f"{self.instructions}\nDoes this apply: {option.text}{more}?".lstrip()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CONFIG)
 class Predicate:
     """A question about a text with the answers yes and no.
 
@@ -125,13 +151,14 @@ class Predicate:
         InputError: There are neither instructions nor a description.
     """
 
-    instructions: str = ""
-    yes: str | None = None
-    no: str | None = None
+    instructions: Text = ""
+    yes: Text | None = None
+    no: Text | None = None
+
+    _check = _CHECKED
 
     def __post_init__(self) -> None:
         """Refuse a predicate of nothing."""
-        _require_text("instructions", self.instructions)
         if not self.instructions.strip() and self.yes is None and self.no is None:
             raise InputError("a predicate needs instructions, or what counts as yes or as no")
 
@@ -141,7 +168,7 @@ class Predicate:
         return Option("yes", self.yes), Option("no", self.no)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CONFIG)
 class Score:
     """The question which of some ordered levels a text has, and which level to expect.
 
@@ -154,21 +181,19 @@ class Score:
         InputError: Too few or too many levels, equal or invalid ones.
     """
 
-    instructions: str
-    levels: Sequence[str | Option]
+    instructions: Text
+    levels: Options
 
-    def __post_init__(self) -> None:
-        """Convert texts to options, and refuse invalid ones."""
-        _require_text("instructions", self.instructions)
-        options = _options(self.levels, "levels")
-        if any(isinstance(option.value, bool) for option in options):
-            raise InputError("a level is a text, not a boolean: quote it")
-        object.__setattr__(self, "levels", options)
+    _check = _CHECKED
 
     @property
     def options(self) -> tuple[Option, ...]:
         """The levels, from 0."""
         return _as_options(self.levels)
+
+
+def _as_options(values: Sequence[Value | Option]) -> tuple[Option, ...]:
+    return tuple(option for option in values if isinstance(option, Option))  # all of them
 
 
 Single = Choice | Predicate | Score
@@ -180,7 +205,6 @@ _KINDS: dict[str, type[Question]] = {
     "predicate": Predicate,
     "score": Score,
 }
-_LISTS, _TEXTS = ("choices", "levels"), {"instructions", "yes", "no"}
 
 
 def question_from(value: Any, name: str) -> Question:
@@ -196,22 +220,14 @@ def question_from(value: Any, name: str) -> Question:
         InputError: It is not a question.
     """
     if not isinstance(value, Mapping):
-        raise InputError(f"question {name!r} is {type(value).__name__}, expected an object")
+        raise InputError(f"question {name!r} is {shown(value)}, expected an object")
     kind = value.get("type")
-    if kind is None:
-        raise InputError(f"question {name!r} has no type; give one of {', '.join(_KINDS)}")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise InputError(f"question {name!r} has type {kind!r}; known: {', '.join(_KINDS)}")
-    keys = [field.name for field in fields(_KINDS[kind])]
-    if more := [key for key in value if key not in ("type", *keys)]:
-        names = ", ".join(("type", *keys))
-        raise InputError(f"question {name!r} has the key {more[0]!r}; a {kind} has {names}")
-    arguments = {key: value[key] for key in keys if value.get(key) is not None}
+        actual = "no type" if kind is None else f"the type {shown(kind)}"
+        raise InputError(f"question {name!r} has {actual}; expected one of {', '.join(_KINDS)}")
+    entries = {str(k): entry for k, entry in value.items() if k != "type" and entry is not None}
     try:
-        for key in arguments.keys() & _TEXTS:
-            _require_text(key, arguments[key])
-        lists = {key: _entries(value, key) for key in keys if key in _LISTS}
-        return _KINDS[kind](**{"instructions": ""} | arguments | lists)
+        return _KINDS[kind](**{"instructions": ""} | entries)
     except InputError as error:
         raise InputError(f"question {name!r}: {error}") from error
 
@@ -228,18 +244,12 @@ def question_digest(question: Question) -> str:
 def question_to(question: Question) -> dict[str, Any]:
     """Return the JSON of a question for `question_from`, without empty fields."""
     entries: dict[str, Any] = {"type": type(question).__name__.lower()}
-    if question.instructions:
-        entries["instructions"] = question.instructions
-    match question:
-        case Choice() | Multi():
-            entries["choices"] = [_written(option) for option in question.options]
-            if isinstance(question, Choice) and question.abstain:
-                entries["abstain"] = True
-        case Score():
-            entries["levels"] = [_written(option) for option in question.options]
-        case Predicate():
-            described = {"yes": question.yes, "no": question.no}
-            entries |= {key: text for key, text in described.items() if text is not None}
+    for field in fields(question):
+        value = getattr(question, field.name)
+        if field.name in ("choices", "levels"):
+            entries[field.name] = [_written(option) for option in question.options]
+        elif value not in (None, "", False):
+            entries[field.name] = value
     return entries
 
 
@@ -247,47 +257,3 @@ def _written(option: Option) -> Any:
     if option.description is None:
         return option.value
     return {"value": option.value, "description": option.description}
-
-
-def _entries(value: Mapping[str, Any], key: str) -> list[Any]:
-    entries = value.get(key)
-    if not isinstance(entries, list | tuple):
-        actual = "is missing" if entries is None else f"is {type(entries).__name__}"
-        raise InputError(f"{key} {actual}, expected a list")
-    return [_entry(entry, key) for entry in entries]
-
-
-def _entry(entry: Any, key: str) -> Option:
-    described = entry if isinstance(entry, Mapping) else {"value": entry}
-    if "value" not in described or set(described) - {"value", "description"}:
-        names = ", ".join(map(repr, described))
-        raise InputError(f"an entry of {key} has value and description, not {names}")
-    if (description := described.get("description")) is not None:
-        _require_text("description", description)
-    return Option(described["value"], description)
-
-
-def _options(values: Any, name: str) -> tuple[Option, ...]:
-    """Return plain values as options; refuse too few or too many, and equal ones."""
-    if isinstance(values, str | bytes) or not isinstance(values, Sequence):
-        raise InputError(f"{name} is a list, not {type(values).__name__}")
-    options = _as_options(values)
-    if not 2 <= len(options) <= MOST_CHOICES:
-        raise InputError(f"{counted(len(options), name[:-1])}, expected 2 to {MOST_CHOICES}")
-    keys: set[tuple[type, Value]] = set()
-    for option in options:
-        if (key := (type(option.value), option.value)) in keys:
-            raise InputError(f"{option.value!r:.80} occurs twice in {name}; remove one")
-        keys.add(key)
-    return options
-
-
-def _as_options(values: Sequence[Value | Option]) -> tuple[Option, ...]:
-    return tuple(v if isinstance(v, Option) else Option(v) for v in values)
-
-
-def _require_text(name: str, text: Any) -> None:
-    if not isinstance(text, str):
-        raise InputError(f"{name} is a text, not {type(text).__name__}")
-    if (fault := text_fault(text)) is not None:
-        raise InputError(f"{name} {fault}")

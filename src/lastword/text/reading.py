@@ -76,9 +76,7 @@ def _line(errors: Sequence[ItemError]) -> str:
     first = errors[0]
     if len(errors) == 1:
         return str(first)
-    # `item line 3: item q7: no candidates` has the place `line 3: item q7`.
-    before = [str(e).removesuffix(e.reason).removesuffix(": ") for e in errors[:_PLACES]]
-    places = ", ".join(text.removeprefix("item ") for text in before)
+    places = ", ".join(error.where for error in errors[:_PLACES])
     rest = ", ..." if len(errors) > _PLACES else ""
     return f"{first.reason} ({len(errors)} items: {places}{rest})"
 
@@ -90,12 +88,8 @@ def _item(row: Row, separator: str, table: bool) -> Item | ItemError:
         value = _decoded(row.value) if table else row.value
         return Item.from_dict(value, id=row.place, separator=separator)
     except ItemError as error:
-        if error.item == row.place:
-            return error
-        # The message has the place, which people look for; `item` is the id, for the output.
-        at_place = ItemError(str(error), row.place)
-        at_place.item, at_place.reason = error.item or row.place, error.reason
-        return at_place
+        named = error.item not in (None, row.place)
+        return ItemError(error.reason, error.item or row.place, row.place if named else None)
 
 
 def _decoded(row: Mapping[str, str | None]) -> dict[str, Any]:

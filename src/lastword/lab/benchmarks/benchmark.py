@@ -13,8 +13,7 @@ from typing import Any, Literal
 from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import rows_digest
 from lastword.lab.benchmarks.source import Row, Rows
-from lastword.text.items import CONTENT_FREE, Item
-from lastword.text.messages import Message, as_dicts
+from lastword.text.items import CONTENT_FREE, Item, Message, as_dicts
 from lastword.text.prompt_template import AS_IT_STANDS, Template
 
 Kind = Literal["mc1", "mc2"]
