@@ -83,7 +83,7 @@ ERRORS = {
     f"correct --model /no {ONE} --load theta=theta.toml": "tau_dim",
     "correct --model /no --messages { --candidate c": "not valid JSON",
     "correct --model /no --messages [] --candidate c": "no message",
-    'correct --model /no --messages \'[{"role": "u"}]\' --candidate c': "message 0",
+    'correct --model /no --messages \'[{"role": "u"}]\' --candidate c': "messages.0.content",
     "correct --model /no --input bad.jsonl --output out.jsonl": "line 2: item a\\nb",
     "correct --model /no --input empty.jsonl": "no items",
     "correct --model /no --input empty.jsonl --skip-invalid": "no items",
