@@ -4,14 +4,15 @@ The true rates of a policy are sums of shares. So a certificate from a sample ca
 exactly.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from lastword.trust.certificate import Certificate, Counts, Subject, Tried
-from lastword.trust.evidence import GroupEvidence
+from lastword.trust.certificate import Certificate, Subject
+from lastword.trust.claims import Trial
+from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
 from lastword.trust.monitor import BETS
 from lastword.trust.policy import Policy, family
@@ -62,15 +63,6 @@ class Population:
         places = rng.choice(len(self.shares), items, p=self.shares)
         return at(self.types, places)
 
-    def counts(
-        self, policies: Sequence[Policy], items: int, redraws: int, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return F and K of every policy in many samples of `items` [redraws, policies]."""
-        drawn = rng.multinomial(items, self.shares, size=redraws)
-        changes = [changed(self.types, policy) for policy in policies]
-        fixed, broken = np.array(changes, dtype=int).swapaxes(0, 1)
-        return drawn @ fixed.T, drawn @ broken.T
-
     def broken(self, policy: Policy) -> float:
         return float(self.shares[changed(self.types, policy)[1]].sum())
 
@@ -95,42 +87,9 @@ def labelled(kinds: list[Kind]) -> Labelled:
     )
 
 
-def of_counts(
-    fixed: Any, broken: Any, items: Any, costs: float = 1.0, right: Any = 0
-) -> GroupEvidence:
-    """Return the evidence of independent items, for many policies or samples."""
-    discordant = fixed + broken
-    return GroupEvidence(
-        items=items,
-        base_right=right,
-        overrides=discordant,
-        fixed=fixed,
-        broken=broken,
-        sideways=np.zeros_like(fixed),
-        groups=items,
-        rate=broken / items,
-        fixed_rate=fixed / items,
-        discordant=discordant,
-        lost=(costs * broken - fixed) / np.maximum(discordant, 1),
-        right_groups=right,
-        right_rate=broken / np.maximum(right, 1),
-    )
-
-
-def chosen(evidence: GroupEvidence, terms: Terms, shares: dict[Policy, float]) -> np.ndarray:
-    """Return, per sample, the position of the policy that `judge` would choose; -1 for none."""
-    holds = evidence.p(terms) <= terms.level * np.array([*shares.values()])
-    gain = evidence.fixed - terms.break_costs * evidence.broken
-    margins = np.array([policy.margin for policy in shares])
-    order = 1e6 * gain - evidence.broken + margins / 100
-    worth = np.where(holds & (gain > 0), order, -np.inf)
-    return np.where(np.isfinite(worth).any(axis=-1), worth.argmax(axis=-1), -1)
-
-
-def counted(fixed: int, broken: int, items: int = 400) -> Counts:
-    """Return counts of single items, of which the model answers three in five correctly."""
-    evidence = of_counts(fixed, broken, items, right=int(0.6 * items))
-    return Counts(**{name: np.asarray(value).item() for name, value in vars(evidence).items()})
+def counted(items: int, fixed: int, broken: int) -> Evidence:
+    """Return the evidence of single items, of which the model answers three in five correctly."""
+    return Evidence.of_items(items, fixed, broken, int(0.6 * items))
 
 
 def certificate(
@@ -144,11 +103,11 @@ def certificate(
 ) -> Certificate:
     """Return a certificate of single items on which every other policy changes nothing."""
     scalar = "early" if "early" in policy.operators else "mix"
-    tried = tuple(
-        Tried(p, share, counted(fixed, broken, items) if p == policy else counted(0, 0, items))
+    trials = tuple(
+        Trial(p, share, counted(items, *((fixed, broken) if p == policy else (0, 0))))
         for p, share in family(scalar, terms.methods, terms.promise).items()
     )
-    return Certificate(subject, terms, policy, tried, **more)
+    return Certificate(subject, terms, policy, trials, **more)
 
 
 def at(items: Labelled, places: np.ndarray) -> Labelled:

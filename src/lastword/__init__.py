@@ -24,7 +24,7 @@ Public:
     Probe                   a classifier fitted to labels on a model's states: its file, the hub
     ProbeClassifier         a scikit-learn classifier of texts, fitted to labels on a model's states
     try_labels              what labelled examples say of a model and of its corrections
-    PlainCertificate        a guarantee about the predictions of any system, and its monitor
+    Certificate             a guarantee about answers, or the predictions of any system
     load_records            what `lastword eval` has written, as a pandas DataFrame
     TraceError              the root of every error; the tree stands in `lastword.errors`
 
@@ -57,10 +57,11 @@ if TYPE_CHECKING:
     from lastword.text.chat import Chat
     from lastword.text.items import Item
     from lastword.text.question import Choice, Multi, Option, Predicate, Score
-    from lastword.trust.plain_certificate import PlainCertificate
+    from lastword.trust.certificate import Certificate
     from lastword.tryout.run import try_labels
 
 __all__ = [
+    "Certificate",
     "Chat",
     "Choice",
     "DecideOptions",
@@ -71,7 +72,6 @@ __all__ = [
     "LoadOptions",
     "Multi",
     "Option",
-    "PlainCertificate",
     "Predicate",
     "Probe",
     "ProbeClassifier",
@@ -85,6 +85,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Certificate": "lastword.trust.certificate",
     "Chat": "lastword.text.chat",
     "Choice": "lastword.text.question",
     "DecideOptions": "lastword.decide.options",
@@ -95,7 +96,6 @@ _HOMES = {
     "LoadOptions": "lastword.model.options",
     "Multi": "lastword.text.question",
     "Option": "lastword.text.question",
-    "PlainCertificate": "lastword.trust.plain_certificate",
     "Predicate": "lastword.text.question",
     "Probe": "lastword.probes.probe",
     "ProbeClassifier": "lastword.integrations.scikit_learn",

@@ -20,7 +20,7 @@ from lastword.records.frame import load_records
 from lastword.text.items import Item
 from lastword.trust.certificate import Certificate
 from lastword.trust.certification import Outcome, read_sample
-from lastword.trust.claims import ControlResults, PolicyTrial, certify
+from lastword.trust.claims import ControlResults, Trial, certify
 from lastword.trust.other_methods import _flips, control_results
 from lastword.trust.policy import OFF
 from lastword.trust.summary import summary
@@ -162,7 +162,7 @@ def test_controls_are_tested_like_methods(by_pmi):
 def test_a_random_flip_breaks_a_right_answer_at_the_rate_of_its_wrong_candidates():
     items = labelled([Kind(0.1, True, True)] * 10)
     base, truth = np.tile([3.0, 2.0, 1.0], (10, 1)), np.tile([True, True, False], (10, 1))
-    trial = PolicyTrial(OFF, replace(counted(0, 0, 10), overrides=1), False, 1.0)
+    trial = Trial(OFF, 1.0, replace(counted(10, 0, 0), overrides=1))
     assert _flips(trial, items, base, truth) == pytest.approx(0.5, abs=0.05)
 
 

@@ -1,5 +1,6 @@
 """Certificates of plain tables: their promises hold, and invalid tables are refused."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -9,14 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from populations import counted
 from scipy.stats import beta, binom
 from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import CertificateError, InputError
-from lastword.trust.plain_certificate import PlainCertificate
+from lastword.trust.certificate import Certificate
+from lastword.trust.evidence import Evidence
 from lastword.trust.predictions import certify_plain, next_rows, plain_table, read_plain
+from lastword.trust.testing import paired_bound
 
 LABELS = ("a", "b", "c")
 
@@ -43,20 +45,20 @@ def test_a_threshold_exceeds_its_error_in_at_most_delta_of_draws():
     error, draws, wrong, certified = 0.1, 200, 0, 0
     for seed in range(draws):
         table = plain_table(draw_rows(400, seed))
-        step = certify_plain(table, delta=0.3, error=error).certificate.threshold
-        if step is not None:
+        threshold = certify_plain(table, delta=0.1, error=error).certificate.threshold
+        if threshold is not None:
             certified += 1
-            wrong += 0.3 * (1 - step.threshold) / 2 > error  # the true error above the threshold
+            wrong += 0.3 * (1 - threshold) / 2 > error  # the true error above the threshold
     assert certified > draws / 4
-    assert binom.sf(wrong - 1, draws, 0.1) > 0.01  # the threshold has delta / 3
+    assert binom.sf(wrong - 1, draws, 0.1) > 0.01
 
 
 def test_the_bounds_of_gain_and_accuracy_are_rarely_too_high():
     gains, accuracies = [], []
     for seed in range(100):
-        finding = certify_plain(plain_table(draw_rows(80, seed)), delta=0.3).certificate
-        gains.append((finding.gain_at_least or 0.0) > 0.15)  # the true gain
-        accuracies.append(finding.accuracy_at_least > 0.85)  # the true accuracy
+        worth = certify_plain(plain_table(draw_rows(80, seed)), delta=0.2).certificate.worth
+        gains.append(worth.get("net_at_least", 0.0) > 0.15)  # the true gain
+        accuracies.append(worth["accuracy_at_least"] > 0.85)  # the true accuracy
     for failures in (gains, accuracies):
         assert binom.sf(sum(failures) - 1, len(failures), 0.1) > 0.01
     assert sum(failures) > 0  # the bounds are tight enough to fail at times
@@ -64,16 +66,18 @@ def test_the_bounds_of_gain_and_accuracy_are_rarely_too_high():
 
 def test_counts_agree_with_the_table():
     rows = draw_rows(300, 1, labelled=200)
-    finding = certify_plain(plain_table(rows)).certificate
+    certificate = certify_plain(plain_table(rows)).certificate
     pairs = [(r["prediction"] == r["truth"], r["rival"] == r["truth"]) for r in rows[:200]]
-    counts = finding.rival
+    ((trial,), worth) = certificate.trials, certificate.worth
+    counts = trial.evidence
     assert counts.fixed == sum(ours and not theirs for ours, theirs in pairs)
     assert counts.broken == sum(theirs and not ours for ours, theirs in pairs)
     right = sum(ours for ours, _ in pairs)
-    exact = beta.ppf(finding.level, right, 200 - right + 1)
-    assert finding.accuracy_at_least == pytest.approx(exact)
-    assert finding.level == pytest.approx(0.05 / 3)
-    assert replace(finding, rival=counted(6, 6)).gain_at_least is None
+    exact = beta.ppf(0.025, right, 200 - right + 1)
+    assert worth["accuracy_at_least"] == pytest.approx(exact)
+    assert worth["net_at_least"] == paired_bound(counts.fixed, counts.broken, 200, 0.025)
+    tied = replace(trial, evidence=Evidence.of_items(200, 6, 6))
+    assert "net_at_least" not in replace(certificate, trials=(tied,)).worth
 
 
 def test_copies_do_not_improve_the_bounds():
@@ -83,9 +87,9 @@ def test_copies_do_not_improve_the_bounds():
     texts = [row | {"text": f"Text {place}!"} for place, row in enumerate(rows)] * 5
     for copied in (grouped, texts):
         finding = certify_plain(plain_table(copied)).certificate
-        assert (finding.accuracy.items, finding.accuracy.groups) == (500, 100)
-        assert finding.accuracy_at_least <= single.accuracy_at_least
-        assert (finding.gain_at_least or 0) <= (single.gain_at_least or 0)
+        assert (finding.errors.items, finding.errors.groups) == (500, 100)
+        for name in ("accuracy_at_least", "net_at_least"):
+            assert finding.worth.get(name, 0) <= single.worth.get(name, 0)
 
 
 def test_a_slice_that_fails_is_named():
@@ -124,47 +128,46 @@ def run(*command: object, **more: Any):
 
 def test_a_written_certificate_is_read_back_and_edited_ones_are_refused(table, tmp_path):
     out = tmp_path / "out" / "certificate.toml"
-    done = run("certify", table, "--error", "0.15", "--out", out)
+    done = run("certify", table, "--out", out)
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("ours is better than its rival by at least ")
     assert "guessed: prediction is column prediction" in done.stderr
-    finding = certify_plain(read_plain(table), error=0.15).certificate
-    *passed, last = [step.errors.p(0.15) <= finding.level for step in finding.tested]
-    assert passed and all(passed) and not last  # the first failure ends the tests
-    read = PlainCertificate.read(out)
-    assert read.threshold == finding.threshold and read.name == "ours"
-    assert read.gain_at_least == finding.gain_at_least
+    worth = Certificate.read(out).worth
     page = out.with_suffix(".html").read_text(encoding="utf-8")
-    assert f"at least {100 * finding.gain_at_least:.1f} points" in page and "<svg" in page
+    assert f"at least {100 * worth['net_at_least']:.1f} points" in page and "<svg" in page
     assert len((out.parent / "next.csv").read_text().splitlines()) == 41
+    done = run("certify", table, "--error", "0.15", "--out", out)
+    assert done.stdout.startswith("Answers with a confidence of at least ")
+    finding = certify_plain(read_plain(table), error=0.15).certificate
+    *passed, last = [rung.errors.p(0.15) <= 0.05 for rung in finding.automation.rungs]
+    assert passed and all(passed) and not last  # the first failure ends the tests
+    read = Certificate.read(out)
+    assert read == finding or replace(read, date=finding.date) == finding
     text = out.read_text(encoding="utf-8")
-    for before, after in (("rate = ", "rate = 0.0"), ('kind = "predictions"', 'kind = "model"')):
-        (tmp_path / "other.toml").write_text(text.replace(before, after, 1), encoding="utf-8")
-        with pytest.raises(CertificateError):
-            PlainCertificate.read(tmp_path / "other.toml")
+    (tmp_path / "other.toml").write_text(text.replace("rate = ", "rate = 0.0", 1))
+    with pytest.raises(CertificateError, match="stand by themselves|edited by hand"):
+        Certificate.read(tmp_path / "other.toml")
 
 
 def test_a_promise_that_the_counts_do_not_give_is_refused(table):
     certificate = certify_plain(read_plain(table)).certificate
-    for change in ({"delta": 1.0}, {"level": certificate.delta}):
-        with pytest.raises(CertificateError, match="do not add up to delta"):
-            replace(certificate, **change)
+    (trial,) = certificate.trials
+    with pytest.raises(InputError, match="do not add up to delta"):
+        replace(certificate, trials=(replace(trial, share=1.0),))
     content = certificate.to_dict()
-    import hashlib
-
-    content["promise"] = content["promise"] | {"gain_at_least": 0.5}
+    content["worth"] |= {"net_at_least": 0.5}
     del content["digest"]
-    text = json.dumps(content, ensure_ascii=False, sort_keys=True)
+    text = json.dumps(content, sort_keys=True)
     content["digest"] = hashlib.sha256(text.encode()).hexdigest()
-    with pytest.raises(CertificateError, match="do not give its promise"):
-        PlainCertificate.from_dict(content)
+    with pytest.raises(CertificateError, match="edited by hand"):
+        Certificate.from_dict(content)
 
 
 def test_a_monitor_allows_counts_and_exits_with_3_on_alarm(table, tmp_path):
     out = tmp_path / "certificate.toml"
     assert run("certify", table, "--error", "0.15", "--out", out).exit_code == 0
-    monitor = PlainCertificate.read(out).monitor()
-    least = monitor.certificate.threshold.threshold
+    monitor = Certificate.read(out).monitor()
+    least = monitor.threshold
     assert monitor.allows("a", least) and not monitor.allows("a", least - 1e-9)
     with pytest.raises(InputError, match="confidence"):
         monitor.allows("a")

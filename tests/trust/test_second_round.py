@@ -1,14 +1,10 @@
 """The second round: bounds, levels and the forecast, against simulation and scipy."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 
 from lastword.errors import InputError
-from lastword.rule.theta import Theta
-from lastword.trust.certificate import Certificate, CertifiedProbe, Subject
 from lastword.trust.claims import Claim, judge
 from lastword.trust.policy import Policy
 from lastword.trust.second_round import DrawnRows, chance_of_proof, deal
@@ -58,22 +54,10 @@ def test_deal_draws_one_text_per_group_in_an_order_set_by_the_seed():
     assert firsts == set(range(7))
 
 
-def test_a_certificate_is_checked_by_the_test_that_it_names():
+def test_a_probe_has_the_unconditional_test():
     """6 fixed and 1 broken of 20: p is 0.037, but 0.0625 by the sign test."""
-    base = np.arange(20) == 6
-    shown = np.arange(20) < 6
-    claim = Claim(Policy(("probe",), 0.0, "probe"), 1.0, base, shown, np.arange(20))
-    earlier = Terms(methods=("probe",), promise="gain")
-    assert judge([claim], earlier).chosen is None
-    finding = judge([claim], replace(earlier, test="unconditional"))
-    assert finding.worth["net_at_least"] == paired_bound(6, 1, 20, 0.05)
-    mark = CertifiedProbe("digest", "question", 0, 0.5, 3, "mean")
-    certificate = Certificate.of(Subject("model", theta=Theta()), finding, probe=mark)
-    assert Certificate.from_dict(certificate.to_dict()) == certificate
-    with pytest.raises(InputError, match="do not give its promise"):
-        replace(certificate, terms=earlier)
-    # Certificates of earlier versions name no test, and their files do not change.
-    sure = judge([replace(claim, base=base & shown)], earlier)
-    before = Certificate.of(Subject("model", theta=Theta()), sure, probe=mark)
-    assert "test" not in before.to_dict()["terms"] and "second" not in before.to_dict()
-    assert Certificate.from_dict(before.to_dict()) == before
+    base, shown = np.arange(20) == 6, np.arange(20) < 6
+    for method, bound in (("probe", paired_bound(6, 1, 20, 0.05)), ("pmi@1", None)):
+        terms = Terms(methods=(method,), promise="gain")
+        claim = Claim(Policy((method,), 0.0, method), 1.0, base, shown, np.arange(20))
+        assert judge([claim], terms).worth.get("net_at_least") == bound

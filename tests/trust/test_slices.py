@@ -1,12 +1,11 @@
 """Slices: parts of the items that satisfy the promise alone, and parts that break too much."""
 
 import numpy as np
-import pytest
 from populations import Kind, at, in_groups, labelled
-from scipy.stats import beta, binom
+from scipy.stats import binom
 
 from lastword.trust.claims import certify
-from lastword.trust.slices import recall_bounds, slices
+from lastword.trust.slices import slices
 from lastword.trust.summary import sliced
 from lastword.trust.terms import Terms
 
@@ -64,14 +63,3 @@ def test_slices_without_allowed_overrides_are_empty():
     items, names = population(a=(0, 0, 300))
     assert slices(items, names, certify(items, "mix", TERMS)) == []
     assert sliced([], "group", TERMS) == "By group: no override is allowed in any slice."
-
-
-def test_recall_bounds_of_large_classes_hold_simultaneously():
-    truths = np.repeat(["a", "b", "c"], [100, 60, 59])
-    shown = np.arange(219) % 10 > 0
-    bounds = recall_bounds(truths, shown, np.arange(219), 0.05)
-    exact = {"a": beta.ppf(0.025, 90, 11), "b": beta.ppf(0.025, 54, 7)}  # Clopper-Pearson
-    assert bounds == pytest.approx(exact, abs=1e-6)
-    # Rows in pairs are half as many draws.
-    paired = recall_bounds(truths, shown, np.arange(219) // 2, 0.05)
-    assert all(paired[name] < bounds[name] for name in "ab")

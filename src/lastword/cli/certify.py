@@ -39,27 +39,10 @@ def certify(
         float | None,
         typer.Option(help="Maximum probability that the guarantee does not hold. Default: 0.05."),
     ] = None,
-    gain: Annotated[
-        bool, typer.Option(help="Also guarantee that corrected answers outweigh broken ones.")
-    ] = True,
     error: Annotated[
         float | None,
-        typer.Option(
-            help="Defer answers, so that at most this share of the others is wrong. Default for a "
-            "table of predictions: 0.05."
-        ),
+        typer.Option(help="Defer answers, so that at most this share of the others is wrong."),
     ] = None,
-    right: Annotated[
-        float | None,
-        typer.Option(help="Maximum share of the model's right answers that may be broken."),
-    ] = None,
-    break_costs: Annotated[
-        float, typer.Option(help="Cost of a broken answer, in corrected answers.")
-    ] = 1.0,
-    looks: Annotated[
-        int, typer.Option(help="Planned number of times that you certify; they share delta.")
-    ] = 1,
-    look: Annotated[int, typer.Option(help="Number of this time, counted from 1.")] = 1,
     promise: Annotated[
         Promise | None,
         typer.Option(
@@ -112,7 +95,7 @@ def certify(
         from lastword.trust.predictions import PlainColumns
 
         columns = PlainColumns(prediction, truth, confidence, rival, group, text)
-        shares = (0.05 if delta is None else delta, 0.05 if error is None else error)
+        shares = 0.05 if delta is None else delta, error
         certify_table(runs, columns, name, encoding, *shares, by, out, json=json)
         return
     from lastword.trust.terms import Terms
@@ -121,12 +104,7 @@ def certify(
     terms = Terms(
         alpha=default.alpha if alpha is None else alpha,
         delta=default.delta if delta is None else delta,
-        gain=gain,
         error=error,
-        right=right,
-        break_costs=break_costs,
-        looks=looks,
-        look=look,
         promise=default.promise,
     )
     family = None if methods == "all" else tuple(methods.split(","))
@@ -155,10 +133,10 @@ def certify(
         typer.echo(to_json(entries))
         return
     lines = _lines(certified, by, parts)
-    if certificate.calibration is not None and shown is not None:
-        from lastword.trust.calibration import curves, in_words
+    if certificate.calibration is not None:
+        from lastword.trust.calibration import in_words
 
-        lines += in_words(certificate.calibration, *curves(*shown))
+        lines.append(in_words(certificate.calibration))
     for line in [*lines, *([] if out is None else [str(out)])]:
         typer.echo(printable(line))
 
@@ -173,8 +151,7 @@ def _terms_of_try(runs: Path) -> "Terms":
     from lastword.trust.certificate import Certificate
 
     terms = Certificate.read(path).terms
-    measure = "" if terms.objective is None else " in accuracy, not in its objective"
-    say(f"the promise is that of {path}: {terms.promise}{measure}; --promise asks for another")
+    say(f"the promise is that of {path}: {terms.promise}; --promise asks for another")
     return Terms(terms.alpha, terms.delta, promise=terms.promise)
 
 
@@ -188,12 +165,9 @@ def _lines(certified: "Outcome", by: str | None, parts: "Sequence[Slice]") -> li
 
 
 def _to_dict(certified: "Outcome") -> dict[str, Any]:
-    from lastword.trust.certificate import defined
-
-    finding, deferral = certified.finding, None
-    if finding.deferral is not None:
-        names = ("error", "threshold", "answered", "wrong")
-        deferral = {name: getattr(finding.deferral, name) for name in names}
+    finding, rung = certified.finding, None
+    if finding.automation is not None:
+        rung = finding.automation.rung(finding.terms.delta)
     return {
         "model": certified.sample.subject.model,
         "controls": asdict(certified.controls),
@@ -204,10 +178,10 @@ def _to_dict(certified: "Outcome") -> dict[str, Any]:
         "base_right": finding.base_right,
         "policy": asdict(finding.policy),
         "needed": finding.needed,
-        "deferral": deferral,
+        "threshold": None if rung is None else asdict(rung),
         "trials": [
-            {"policy": asdict(trial.policy), "certified": trial.certified}
-            | defined(asdict(trial.evidence))
+            {"policy": asdict(trial.policy), "certified": trial.passes(finding.terms)}
+            | asdict(trial.evidence)
             for trial in finding.trials
         ],
     }

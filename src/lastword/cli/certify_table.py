@@ -23,7 +23,7 @@ def certify_table(
     name: str | None,
     encoding: str | None,
     delta: float,
-    error: float,
+    error: float | None,
     by: str | None,
     out: Path | None,
     *,
@@ -62,16 +62,17 @@ def _write(finding: PlainFinding, words: list[str], out: Path) -> list[str]:
 
 
 def _to_dict(finding: PlainFinding, words: list[str]) -> dict[str, object]:
-    proven, step = finding.certificate, finding.certificate.threshold
+    proven, errors = finding.certificate, finding.errors
+    rung = None if proven.automation is None else proven.automation.rung(proven.terms.delta)
     return {
         "name": finding.table.name,
         "words": words,
-        "accuracy": 1 - proven.accuracy.rate,
-        "accuracy_at_least": proven.accuracy_at_least,
-        "gain_at_least": proven.gain_at_least,
-        "threshold": None if step is None else asdict(step),
-        "labelled": proven.accuracy.items,
-        "groups": proven.accuracy.groups,
+        "accuracy": 1 - errors.rate,
+        "accuracy_at_least": proven.worth.get("accuracy_at_least"),
+        "gain_at_least": proven.worth.get("net_at_least"),
+        "threshold": None if rung is None else asdict(rung),
+        "labelled": errors.items,
+        "groups": errors.groups,
         "slices": [asdict(part) for part in finding.slices],
         "next": len(next_rows(finding.table)),
     }

@@ -32,9 +32,9 @@ def monitor(
     json: opt.Json = False,
 ) -> None:
     """Monitor a guarantee about predictions; exit with status 3 on an alarm."""
-    from lastword.trust.plain_certificate import PlainCertificate
+    from lastword.trust.certificate import Certificate
 
-    watch = PlainCertificate.read(certificate).monitor()
+    watch = Certificate.read(certificate).monitor()
     count = allowed = 0
     with _opened(stream) as file:
         for place, line in enumerate(file, start=1):

@@ -53,8 +53,7 @@ def try_(
     objective: Annotated[
         str,
         typer.Option(
-            help="Rank, fit and certify by accuracy, balanced (mean recall over classes), or "
-            "cost=FILE (CSV or TOML with the cost of each answer by truth)."
+            help="Fit and rank by accuracy, or balanced: by the mean recall over classes."
         ),
     ] = "accuracy",
     reader: opt.Contestants = None,

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from importlib.metadata import version
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -28,10 +27,10 @@ from lastword.probes.probe import Probe, reader_name
 from lastword.probes.state import OWN, POOLINGS, Pooling, StateProbe, classes_of, fit_state
 from lastword.rule.geometry import tied_first
 from lastword.text.passages import Passage
-from lastword.text.question import Choice, Option, Question, question_digest
-from lastword.trust.certificate import Certificate, CertifiedProbe
+from lastword.text.question import Choice, Option, Question
+from lastword.trust.certificate import Certificate
 from lastword.trust.claims import Claim, judge
-from lastword.trust.drift import LIKENESS, rounded
+from lastword.trust.drift import sampled
 from lastword.trust.evidence import Groups
 from lastword.trust.groups import FRACTION, SEED, fit_part, marks, numbers
 from lastword.trust.policy import Promise, family
@@ -180,15 +179,10 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         finding = judge([Claim(policy, 1.0, base, shown, groups)], terms)
         if finding.chosen is None:
             return None
-        question = question_digest(probe.question)
-        return Certificate.of(
-            subject_of(tracer),
-            finding,
-            templates=(ready.template_name,),
-            questions=(question,),
-            versions={"lastword": version("lastword")},
-            reference={LIKENESS: tuple(map(rounded, fit.likeness_p(states).tolist()))},
-            probe=CertifiedProbe(probe.digest, question, SEED, FRACTION, fit.depth, fit.pooling),
+        reference = sampled(fit.likeness_p(states).tolist())
+        mark = probe.certified(FRACTION)
+        return Certificate.for_probe(
+            subject_of(tracer), finding, mark, ready.template_name, reference
         )
 
     def predict(self, texts: Texts) -> np.ndarray:

@@ -19,7 +19,7 @@ from lastword.records.cells import Cell, column, mean
 from lastword.records.metrics import fixed_and_broken, mc1_by_depth, mc1_rows
 from lastword.records.ragged import Lists, Matrices, PerItem, Places
 from lastword.trust.crossfit import deal_folds
-from lastword.trust.evidence import GroupEvidence
+from lastword.trust.evidence import Evidence
 from lastword.trust.paired import mcnemar
 from lastword.trust.record_groups import Groups, groups_at
 
@@ -242,10 +242,10 @@ def _fit(cell: Cell, places: Places, features: Sequence[Options], rng: np.random
 
 def _addition(before: PerItem, after: PerItem, together: Groups) -> Addition:
     fixed, broken = fixed_and_broken(after - before)
-    evidence = GroupEvidence.of(before > after, after > before, together)
+    evidence = Evidence.of(before > after, after > before, together)
     if evidence.exact:
         return Addition(mean(after), fixed, broken, mcnemar(fixed, broken))
-    p = 2 * min(float(evidence.gains(1.0)), float(evidence.loses(1.0)))
+    p = 2 * min(evidence.gains(), evidence.loses())
     return Addition(mean(after), fixed, broken, min(1.0, p))
 
 

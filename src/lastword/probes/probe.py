@@ -24,7 +24,8 @@ from lastword.probes.trajectory import TrajectoryProbe
 from lastword.probes.unlike import Likeness
 from lastword.text.question import Question, question_digest, question_from, question_to
 from lastword.trust.calibration import TEMPERATURES
-from lastword.trust.certificate import Subject
+from lastword.trust.certificate import CertifiedProbe, Subject
+from lastword.trust.groups import SEED
 
 SCHEMA = 1
 SUFFIX = ".probe.safetensors"
@@ -103,6 +104,16 @@ class Probe:
     def digest(self) -> str:
         """A digest of the whole probe."""
         return hashlib.sha256(_save(*self._content())).hexdigest()
+
+    def certified(self, fraction: float) -> CertifiedProbe:
+        """Return its description in a certificate.
+
+        Args:
+            fraction: Share of the labelled groups that it was fitted to.
+        """
+        state, question = self.state, question_digest(self.question)
+        depth, pooling = (None, None) if state is None else (state.depth, state.pooling)
+        return CertifiedProbe(self.digest, question, SEED, fraction, depth, pooling)
 
     def answers(self, question: Question) -> bool:
         """Return True if it answers this question; options may be in any order."""

@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
 from lastword.errors import InputError
-from lastword.records.metrics import Reliability, reliability
+from lastword.records.metrics import reliability
 from lastword.rule.geometry import Scores
 from lastword.trust.crossfit import Which, cross_fit
 
@@ -75,17 +75,11 @@ def calibrate(scores: Sequence[Scores], truths: Sequence[int]) -> Calibration:
     return Calibration(
         temperature=fit_temperature(scores, truths),
         items=len(scores),
-        ece=_curve(plain, truths).ece,
-        ece_after=_curve(after, truths).ece,
+        ece=_error(plain, truths),
+        ece_after=_error(after, truths),
         brier=_brier(plain, truths),
         brier_after=_brier(after, truths),
     )
-
-
-def curves(scores: Sequence[Scores], truths: Sequence[int]) -> tuple[Reliability, Reliability]:
-    """Return the reliability of softmax(u), and of cross-fitted temperatures."""
-    plain, after = _before_and_after(scores, truths)
-    return _curve(plain, truths), _curve(after, truths)
 
 
 def _before_and_after(
@@ -119,10 +113,11 @@ def fit_temperature(scores: Sequence[Scores] | np.ndarray, truths: Sequence[int]
     return math.exp(float(best.x))
 
 
-def _curve(probabilities: Sequence[Scores], truths: Sequence[int]) -> Reliability:
+def _error(probabilities: Sequence[Scores], truths: Sequence[int]) -> float:
+    """Return the expected calibration error."""
     sure = np.array([p.max() for p in probabilities])  # may exceed 1 by rounding
     right = np.array([p.argmax() == t for p, t in zip(probabilities, truths, strict=True)])
-    return reliability(np.minimum(sure, 1.0), right.astype(float))
+    return reliability(np.minimum(sure, 1.0), right.astype(float)).ece
 
 
 def _brier(probabilities: Sequence[Scores], truths: Sequence[int]) -> float:
@@ -132,24 +127,10 @@ def _brier(probabilities: Sequence[Scores], truths: Sequence[int]) -> float:
     return float(np.mean(errors))
 
 
-def in_words(fit: Calibration, before: Reliability, after: Reliability) -> list[str]:
-    """Return a calibration in words, and a table of confidence and accuracy."""
-    lines = [
-        f"probabilities: temperature {fit.temperature:.3g}, of {fit.items} items; each judged "
-        "at the temperature of others:",
-        f"  calibration error {fit.ece:.3f} before and {fit.ece_after:.3f} after, "
-        f"Brier score {fit.brier:.3f} and {fit.brier_after:.3f}",
-        "  how sure       items  said  right    items  said  right",
-    ]
-    edges = before.edges
-    for place in np.flatnonzero((before.counts > 0) | (after.counts > 0)).tolist():
-        halves = "  ".join(_bin(curve, place) for curve in (before, after))
-        lines.append(f"  {edges[place]:.2f} to {edges[place + 1]:.2f} {halves}")
-    return lines
-
-
-def _bin(curve: Reliability, place: int) -> str:
-    if not curve.counts[place]:
-        return f"{0:>7}" + " " * 13
-    confidence, right = curve.confidence[place], curve.accuracy[place]
-    return f"{curve.counts[place]:>7}  {confidence:.2f}   {right:.2f}"
+def in_words(fit: Calibration) -> str:
+    """Return a calibration in words."""
+    return (
+        f"Probabilities: temperature {fit.temperature:.3g}, fitted to {fit.items} items. "
+        f"Cross-validated calibration error {fit.ece:.3f} before and {fit.ece_after:.3f} after, "
+        f"Brier score {fit.brier:.3f} and {fit.brier_after:.3f}."
+    )

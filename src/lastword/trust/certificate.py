@@ -1,5 +1,6 @@
-"""Certificate: the allowed overrides of one model, with the counts that prove them; a TOML file.
+"""Certificate: a guarantee about answers, with the counts that prove it; a TOML file.
 
+It is for the answers of a model, of a probe, or of any system whose predictions are in a table.
 When a certificate is read or made, its counts are tested again. It is refused unless they give its
 promise, and when it is used with another model, Theta or prompt template.
 """
@@ -8,11 +9,12 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache, cached_property
+from importlib.metadata import version
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
@@ -21,16 +23,19 @@ from lastword.model.weights.identity import model_name, text_digest
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Scores, margin
 from lastword.rule.theta import Theta
+from lastword.trust.automation import Automation, Errors
 from lastword.trust.calibration import Calibration, calibrate
-from lastword.trust.claims import Finding, PolicyTrial, best_of, gain_over
-from lastword.trust.evidence import GroupEvidence
-from lastword.trust.objective import Gains
+from lastword.trust.claims import Finding, Trial, best_of, gain_over
+from lastword.trust.evidence import Evidence
+from lastword.trust.monitor import Monitor, PredictionMonitor
 from lastword.trust.policy import BATCH, Policy, family, is_probe
 from lastword.trust.second_round import DrawnRows
 from lastword.trust.terms import Terms
-from lastword.trust.testing import at_least
 
-SCHEMA = 3
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+SCHEMA = 4
 # Entries of `run.json` that identify a model from the hub, by their words in refusals.
 _MARKS = {
     "revision": "commit",
@@ -38,8 +43,6 @@ _MARKS = {
     "dtype": "dtype",
     "head_dtype": "head dtype",
 }
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -68,10 +71,8 @@ class Subject:
             described: `run.json`, or `Tracer.describe()` with its `digests` as `weights`.
         """
         source, chat = described["model"], described.get("chat")
-        parts = described.get("weights")
-        if isinstance(parts, str):  # records of version 0.2
-            parts = {"weights": parts}
-        marks = dict(parts or {}) | {word: described.get(n) for n, word in _MARKS.items()}
+        marks = dict(described.get("weights") or {})
+        marks |= {word: described.get(n) for n, word in _MARKS.items()}
         return cls(
             model=model_name(source),
             marks={name: str(mark) for name, mark in marks.items() if mark},
@@ -99,67 +100,21 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Counts(GroupEvidence):
-    """`GroupEvidence` of a policy as plain numbers, checked for consistency."""
+class Predictions:
+    """A system that is known by its predictions only; no model is identified.
 
-    def __post_init__(self) -> None:
-        """Refuse counts that do not fit together."""
-        parts = (self.base_right, self.overrides, self.fixed, self.broken, self.sideways)
-        changed = self.fixed + self.broken + self.sideways
-        shares = (self.rate, self.fixed_rate, self.right_rate)
-        numbers = (self.right_groups, self.discordant)
-        if (
-            self.items < 1
-            or min(parts) < 0
-            or changed > self.overrides
-            or self.base_right > self.items
-            or not 1 <= self.groups <= self.items
-            or not all(0 <= count <= self.groups for count in numbers)
-            or not all(0 <= share <= 1 for share in shares)
-            or not (self.objective_gains is None or self._one_per_group(self.objective_gains))
-        ):
-            raise InputError("its counts do not fit together")
-        # Without this check, a file could claim better rates than its counts give.
-        if self.groups == self.items and not self._single():
-            raise InputError("its counts do not fit together: items that stand by themselves")
+    Attributes:
+        name: The user's name of the system.
+        table: Digest of the labelled table.
+    """
 
-    def _one_per_group(self, gains: Gains) -> bool:
-        same = len(gains.values) == len(gains.counts) and sum(gains.counts) == self.groups
-        return same and min(gains.counts) > 0
+    name: str
+    table: str
 
-    def _single(self) -> bool:
-        """Return True if the rates are those of single items."""
-        rates = (
-            (self.rate, self.broken, self.items),
-            (self.fixed_rate, self.fixed, self.items),
-            (self.right_rate, self.broken, self.base_right),
-        )
-        close = all(math.isclose(r * n, k, abs_tol=1e-6) for r, k, n in rates)
-        same = self.right_groups == self.base_right
-        return close and same and self.discordant == self.fixed + self.broken
-
-    def evidence(self, costs: float) -> GroupEvidence:
-        """Return the evidence of the counts; a broken answer costs `costs` corrected ones."""
-        evidence = GroupEvidence(**vars(self))
-        if self.groups == self.items:  # `lost` follows from the counts
-            lost = costs * self.broken - self.fixed
-            evidence = replace(evidence, lost=lost / max(self.discordant, 1))
-        return evidence
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A policy that was tested, certified or not, with its share of delta."""
-
-    policy: Policy
-    share: float
-    counts: Counts
-
-    def trial(self, terms: Terms) -> PolicyTrial:
-        """Test the policy again."""
-        return PolicyTrial.of(
-            self.policy, self.counts.evidence(terms.break_costs), self.share, terms
-        )
+    @property
+    def digest(self) -> str:
+        """A digest of the whole subject."""
+        return text_digest(json.dumps(asdict(self), sort_keys=True))
 
 
 @dataclass(frozen=True)
@@ -184,29 +139,15 @@ class CertifiedProbe:
 
 
 @dataclass(frozen=True)
-class Baseline:
-    """A classifier without the model.
-
-    Attributes:
-        name: `largest class` or `bag of words`.
-        counts: Counts of the policy against the baseline, on labels that fitted neither of them;
-            `base_right` is the baseline's.
-    """
-
-    name: str
-    counts: Counts
-
-
-@dataclass(frozen=True)
 class Certificate:
-    """A policy with its promise, and the counts that prove it.
+    """Guarantees about answers, and the counts that prove them.
 
     Attributes:
-        subject: The model that it is for.
-        tried: All policies that were tested, with their counts.
-        threshold: Minimum probability of an answer that is given; None to give all answers.
-        answered: Number of groups with an answer that is given, if some are deferred.
-        wrong: Mean over these groups of the share of wrong answers.
+        subject: The model, or the system behind a table of predictions.
+        policy: The overrides that are allowed.
+        trials: All policies that were tested against the model, or predictions against a rival.
+        automation: The test of the errors among the given answers; None to give all answers.
+        errors: Errors of all predictions of a table; None for a model.
         benchmarks: Fingerprint of the labelled items by benchmark.
         questions: Digests of the labelled questions, if there are any. Other questions are
             answered without the certificate.
@@ -215,16 +156,19 @@ class Certificate:
         means: Mean probabilities by label set, if the allowed method needs them.
         probe: The allowed probe; None for a correction.
         second: The second round that tested the policy; None without one.
-        baselines: The policy against each baseline; None without baselines.
+        baselines: The policy against each baseline without the model, by name, on labels that
+            fitted neither of them; `base_right` is the baseline's.
+
+    Raises:
+        InputError: The counts contradict each other, or do not give the promise.
     """
 
-    subject: Subject
+    subject: Subject | Predictions
     terms: Terms
     policy: Policy
-    tried: tuple[Tried, ...]
-    threshold: float | None = None
-    answered: int = 0
-    wrong: float = 0.0
+    trials: tuple[Trial, ...] = ()
+    automation: Automation | None = None
+    errors: Errors | None = None
     benchmarks: Mapping[str, str] = field(default_factory=dict)
     templates: tuple[str, ...] = ()
     questions: tuple[str, ...] = ()
@@ -235,107 +179,163 @@ class Certificate:
     means: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     probe: CertifiedProbe | None = None
     second: DrawnRows | None = None
-    baselines: tuple[Baseline, ...] | None = None
+    baselines: Mapping[str, Evidence] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Test all counts again, and refuse those that do not give the promise."""
-        if self.threshold is not None and not 0 <= self.threshold <= 1:
-            raise InputError(f"threshold is a probability, not {self.threshold:g}")
+        for evidence in [*(trial.evidence for trial in self.trials), *self.baselines.values()]:
+            evidence.check()
+        for errors in (self.errors, self.automation):
+            if errors is not None:
+                errors.check()
+        if isinstance(self.subject, Predictions):
+            self._check_predictions()
+        else:
+            self._check_policies()
+            self._check_answerers()
+
+    def _check_predictions(self) -> None:
+        if self.errors is None or self.policy.operators or self.probe or self.second:
+            raise InputError("it is for predictions, but not about them; certify again")
+        if sum(trial.share for trial in self.trials) > 1 - self._share_of_errors + 1e-9:
+            raise InputError("its shares of delta do not add up to delta; certify again")
+
+    @property
+    def _share_of_errors(self) -> float:
+        """The part of delta for the accuracy of predictions; the trial has the rest."""
+        if self.automation is not None:
+            return 0.0  # the errors of the given answers are the only promise
+        return 1.0 / (1 + len(self.trials))
+
+    def _check_policies(self) -> None:
+        """Refuse a policy that was not tested, or whose counts do not give the promise."""
         self._check_family()
-        if self.policy.operators and self.policy not in [one.policy for one in self.tried]:
+        policy, counts = self.policy, self.counts
+        if policy.operators and policy not in [trial.policy for trial in self.trials]:
             raise InputError("its policy was not tested; certify again")
-        if self.policy.operators and not self._keeps_promise():
-            counts = self.counts
+        if policy.operators and not self._keeps_promise():
             words = f"{counts.broken} broken and {counts.fixed} fixed of {counts.items}"
             raise InputError(f"its counts, {words}, do not give its promise; certify again")
-        if self.policy.method.startswith(BATCH) and not self.means:
-            raise InputError(f"{self.policy.method} needs its means, which are missing")
-        if is_probe(self.policy.method) != (self.probe is not None):
-            raise InputError(f"it names a probe, but allows {self.policy.method}")
-        if self.threshold is not None and not self._keeps_error():
-            raise InputError("its counts do not give its threshold; certify again")
-
-    def _keeps_promise(self) -> bool:
-        """Return True if the counts give the promise when they are tested again."""
-        if not self._fit_objective():
-            return False
-        if (drawn := self.second) is not None:
-            counts, terms = self.counts, self.terms
-            tested = counts.items, counts.fixed, counts.broken
-            same = tested == (drawn.rows, drawn.fixed, drawn.broken)
-            return same and drawn.proves(terms.promise, terms.alpha, terms.delta)
-        best = best_of([one.trial(self.terms) for one in self.tried])
-        return best is not None and best.policy == self.policy
-
-    def _fit_objective(self) -> bool:
-        """Return True if there are gains exactly if there is an objective, all within its range."""
-        compared = [one.counts for one in self.tried]
-        compared += [one.counts for one in self.baselines or ()]
-        gains = [counts.objective_gains for counts in compared]
-        if (objective := self.terms.objective) is None:
-            return gains == [None] * len(gains)
-        most = objective.loss + 1e-9
-        return all(one is not None and max(map(abs, one.values)) <= most for one in gains)
+        if policy.method.startswith(BATCH) and not self.means:
+            raise InputError(f"{policy.method} needs its means, which are missing")
+        if is_probe(policy.method) != (self.probe is not None):
+            raise InputError(f"it names a probe, but allows {policy.method}")
 
     def _check_family(self) -> None:
         """Refuse policies and shares of delta other than those of the methods."""
-        terms, shares = self.terms, {one.policy: one.share for one in self.tried}
+        terms, shares = self.terms, {trial.policy: trial.share for trial in self.trials}
         # A certificate does not store I(M), which chooses the model's scalar operator.
         families = [family(scalar, terms.methods, terms.promise) for scalar in ("mix", "early")]
-        if len(shares) < len(self.tried) or not any(
+        if len(shares) < len(self.trials) or not any(
             shares.keys() == expected.keys()
             and all(math.isclose(shares[policy], expected[policy]) for policy in expected)
             for expected in families
         ):
             raise InputError("it does not hold the policies of its methods; certify again")
 
-    def _keeps_error(self) -> bool:
-        """Return True if the counts give the error rate of the given answers."""
-        terms, counts = self.terms, self.counts
-        if terms.error is None or not (0 < self.answered <= counts.groups and 0 <= self.wrong <= 1):
-            return False
-        exact = counts.groups == counts.items
-        p = at_least(terms.error, self.wrong, self.answered, exact)
-        # Each policy that could have been chosen, and the choice of none, has a share (`deferral`).
-        return bool(p <= terms.level / (terms.policies + 1))
+    def _keeps_promise(self) -> bool:
+        """Return True if the counts give the promise when they are tested again."""
+        terms = self.terms
+        if (drawn := self.second) is not None:
+            counts = self.counts
+            tested = counts.items, counts.fixed, counts.broken
+            same = tested == (drawn.rows, drawn.fixed, drawn.broken)
+            return same and drawn.proves(terms.promise, terms.alpha, terms.delta)
+        best = best_of(self.trials, terms)
+        return best is not None and best.policy == self.policy
+
+    def _check_answerers(self) -> None:
+        """Refuse a threshold that the counts do not give."""
+        if self.automation is None:
+            return
+        # Each policy that could have been chosen has a share, and so has the choice of none.
+        enough = self.automation.answerers > self.terms.policies
+        if not all(0 <= rung.threshold <= 1 for rung in self.automation.rungs):
+            raise InputError("a threshold is a probability, from 0 to 1")
+        if self.automation.error != self.terms.error or not enough or self.threshold is None:
+            raise InputError("its counts do not give its threshold; certify again")
 
     @classmethod
     def of(cls, subject: Subject, finding: Finding, **more: Any) -> "Certificate":
         """Return the certificate of a finding, dated now; `more` are further fields."""
-        pairs = [(trial, Counts(**vars(trial.evidence))) for trial in finding.trials]
-        tried = tuple(Tried(trial.policy, trial.share, counts) for trial, counts in pairs)
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(subject, finding.terms, finding.policy, tried, date=now, **more)
+        automation = finding.automation
+        proven = automation is not None and automation.rung(finding.terms.delta) is not None
+        return cls(
+            subject,
+            finding.terms,
+            finding.policy,
+            finding.trials,
+            automation if proven else None,
+            date=now(),
+            **more,
+        )
+
+    @classmethod
+    def for_probe(
+        cls,
+        subject: Subject,
+        finding: Finding,
+        probe: CertifiedProbe,
+        template: str,
+        reference: Mapping[str, tuple[float, ...]],
+        **more: Any,
+    ) -> "Certificate":
+        """Return the certificate of a finding that allows a probe, dated now."""
+        return cls.of(
+            subject,
+            finding,
+            probe=probe,
+            templates=(template,),
+            questions=(probe.question,),
+            versions={"lastword": version("lastword")},
+            reference=reference,
+            **more,
+        )
+
+    @cached_property
+    def threshold(self) -> float | None:
+        """The minimum confidence of an answer that is given; None to give all answers."""
+        rung = None if self.automation is None else self.automation.rung(self.terms.delta)
+        return None if rung is None else rung.threshold
 
     @property
-    def _allowed(self) -> Tried:
-        """The allowed policy with its counts; any tested policy if none is allowed."""
-        return next((one for one in self.tried if one.policy == self.policy), self.tried[0])
+    def _allowed(self) -> Trial:
+        """The trial of the allowed policy; any if none is allowed."""
+        return next((one for one in self.trials if one.policy == self.policy), self.trials[0])
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> Evidence:
         """The counts of the labelled items under the policy."""
-        counts = self._allowed.counts
-        if self.policy.operators:
-            return counts
-        return Counts(**vars(counts.evidence(1.0).nothing()))
+        evidence = self._allowed.evidence
+        return evidence if self.policy.operators else evidence.nothing
 
-    @property
+    @cached_property
     def worth(self) -> dict[str, float]:
-        """The net gain per answer, with bounds; empty if nothing is allowed."""
+        """The guarantees: bounds of gain and accuracy; empty if there are none."""
+        terms = self.terms
         if (drawn := self.second) is not None:
-            return drawn.worth(self.terms.delta)
+            return drawn.worth(terms.delta)
+        if isinstance(self.subject, Predictions):
+            return self._worth_of_predictions()
         if not self.policy.operators:
             return {}
-        worth, over = self._allowed.trial(self.terms).worth(self.terms), self.over_baselines
+        worth, over = self._allowed.worth(terms), self.over_baselines
         return worth if over is None else worth | {"over_baselines_at_least": over}
+
+    def _worth_of_predictions(self) -> dict[str, float]:
+        assert self.errors is not None
+        if not (share := self._share_of_errors):
+            return {}
+        bounds = {"accuracy_at_least": 1 - self.errors.at_most(self.terms.delta * share)}
+        for trial in self.trials:
+            if trial.gain > 0 and trial.passes(self.terms):
+                bounds["net_at_least"] = max(0.0, trial.worth(self.terms)["net_at_least"])
+        return bounds
 
     @property
     def over_baselines(self) -> float | None:
         """The lower bound of the gain over the best baseline; None if none is proven."""
-        costs = self.terms.break_costs
-        evidence = [one.counts.evidence(costs) for one in self.baselines or ()]
-        return gain_over(self._allowed.trial(self.terms), evidence, self.terms)
+        return gain_over(self._allowed, [*self.baselines.values()], self.terms)
 
     def calibrated(self, scores: Sequence[Scores], truths: Sequence[int]) -> "Certificate":
         """Return the certificate with a temperature fitted to labelled items.
@@ -361,6 +361,22 @@ class Certificate:
         unsure = self.threshold is not None and decision.probabilities.max() < self.threshold
         return replace(decision, deferred=bool(unsure))
 
+    def monitor(self) -> PredictionMonitor:
+        """Return a monitor of a stream of answers.
+
+        Raises:
+            CertificateError: It has no guarantee about errors.
+        """
+        if self.threshold is not None and self.automation is not None:
+            rate = self.automation.error
+        elif "accuracy_at_least" in self.worth:
+            rate = 1 - self.worth["accuracy_at_least"]
+        else:
+            raise CertificateError("it guarantees no error rate; certify with --error")
+        # A monitor needs a rate inside (0, 1), and a bound of the accuracy may be 0 or 1.
+        state = Monitor(min(max(rate, 1e-6), 1 - 1e-6), self.terms.delta)
+        return PredictionMonitor(self.threshold, state)
+
     def check(self, used: Subject) -> None:
         """Refuse a model, Theta or chat template that differs from the certificate's.
 
@@ -368,6 +384,11 @@ class Certificate:
             CertificateError: They differ; the message names both.
         """
         ours = self.subject
+        if isinstance(ours, Predictions):
+            raise CertificateError(
+                f"the certificate is for the predictions of a table, {ours.name}, and does not "
+                "identify a model; certify the records of this model"
+            )
         for name, mine, other in ours.differences(used):
             what = name if name in ("model", "chat template") else f"{name} of {ours.model}"
             raise _refusal(what, mine, other)
@@ -395,9 +416,9 @@ class Certificate:
 
     def describe(self) -> dict[str, Any]:
         """Return the entries that runs and services show; long ones are left out or shortened."""
-        left_out = ("schema", "reference", "subject", "means", "tried")
+        left_out = ("schema", "reference", "subject", "means", "trials")
         entries = {name: value for name, value in self.to_dict().items() if name not in left_out}
-        return entries | {"subject": self.subject.digest, "counts": defined(asdict(self.counts))}
+        return entries | {"subject": self.subject.digest, "counts": asdict(self.counts)}
 
     def to_toml(self) -> str:
         """Return the file's text."""
@@ -410,14 +431,19 @@ class Certificate:
         Raises:
             CertificateError: Something is missing, unknown or out of range.
         """
+        from pydantic import ValidationError
+
         if values.get("schema") != SCHEMA:
             raise CertificateError(
-                f"not a certificate of this version: schema = {SCHEMA} is missing; certify again "
-                "with `lastword certify`"
+                f"not a certificate of this version (schema {values.get('schema')!r:.20}, "
+                f"expected {SCHEMA}): certify again with `lastword certify`"
             )
         derived = ("schema", "worth", "digest")
+        text = json.dumps({n: v for n, v in values.items() if n not in derived})
         try:
-            certificate = from_table(cls, {n: v for n, v in values.items() if n not in derived})
+            certificate = _adapter().validate_json(text, strict=True, extra="forbid")
+        except ValidationError as error:
+            raise CertificateError(f"not a valid certificate: {_first_fault(error)}") from error
         except InputError as error:
             raise CertificateError(f"not a valid certificate: {error}") from error
         if _text(certificate.to_dict()) != _text(values):
@@ -441,6 +467,28 @@ class Certificate:
             raise CertificateError(f"{path}: {error}") from error
 
 
+def now() -> str:
+    """Return the time of issue of a new certificate."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@cache
+def _adapter() -> "TypeAdapter[Certificate]":
+    """Return the reader of certificates; values must have the exact types of the fields."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Certificate)
+
+
+def _first_fault(error: Any) -> str:
+    """Return the first fault that pydantic found, in one line."""
+    fault = error.errors()[0]
+    where, kind = ".".join(map(str, fault["loc"])), fault["type"]
+    if kind in ("missing", "unexpected_keyword_argument"):
+        return f"{where} is {'missing' if kind == 'missing' else 'unknown'}"
+    return f"{where} cannot be {fault['input']!r:.80}: {fault['msg']}"
+
+
 def _text(values: Mapping[str, Any]) -> str:
     return json.dumps(values, sort_keys=True)
 
@@ -459,47 +507,3 @@ def _refusal(what: str, mine: str, other: str) -> CertificateError:
         f"the certificate is for the {what} {mine!r}, and this is {other!r}; certify from its own "
         "records"
     )
-
-
-def from_table(kind: type[T], table: Any) -> T:
-    """Return a dataclass from a table, with every value checked against its annotation.
-
-    Raises:
-        InputError: A value is missing, unknown, or of another type.
-    """
-    if not isinstance(table, Mapping):
-        raise InputError(f"{table!r:.80} is not a table, as expected")
-    hints = get_type_hints(kind)
-    declared: tuple[Field[Any], ...] = fields(kind)  # type: ignore[arg-type]
-    required = [f.name for f in declared if f.default is MISSING and f.default_factory is MISSING]
-    for fault, names in (
-        ("missing", [n for n in required if n not in table]),
-        ("unknown", [n for n in table if n not in hints]),
-    ):
-        if names:
-            raise InputError(f"{names[0]} is {fault}")
-    return kind(**{name: _checked(name, value, hints[name]) for name, value in table.items()})
-
-
-def _checked(name: str, value: Any, kind: Any) -> Any:
-    if isinstance(kind, UnionType):  # a value that is None is left out of the file
-        first = get_args(kind)[0]
-        kind = first if is_dataclass(first) or get_origin(first) is tuple else kind
-    if kind is Theta:
-        return Theta.from_dict(value)
-    if is_dataclass(kind) and isinstance(kind, type):
-        return from_table(kind, value)
-    if get_origin(kind) is tuple and isinstance(value, list | tuple):
-        return tuple(_checked(name, inner, get_args(kind)[0]) for inner in value)
-    if get_origin(kind) is Mapping and isinstance(value, Mapping):
-        return {key: _checked(key, inner, get_args(kind)[1]) for key, inner in value.items()}
-    if kind in (float, float | None) and type(value) in (int, float):
-        return float(value)
-    if kind is Any and type(value) in (int, float):  # `evidence.Each`
-        return value
-    if get_origin(kind) is Literal and value in get_args(kind):
-        return value
-    # The exact type: in Python, True is an integer.
-    if type(value) in (get_args(kind) if isinstance(kind, UnionType) else (kind,)):
-        return value
-    raise InputError(f"{name} cannot be {value!r:.80}")

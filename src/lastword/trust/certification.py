@@ -17,10 +17,10 @@ from lastword.records.store import unfinished
 from lastword.records.stored import read_cells
 from lastword.rule.geometry import Scores, margins
 from lastword.text.prompt_template import template_name
-from lastword.trust.certificate import Baseline, Certificate, CertifiedProbe, Counts, Subject
+from lastword.trust.certificate import Certificate, CertifiedProbe, Subject
 from lastword.trust.claims import ControlResults, Finding, certify, gain_over
-from lastword.trust.drift import LIKENESS, rounded, statistics
-from lastword.trust.evidence import GroupEvidence
+from lastword.trust.drift import REFERENCE, rounded, sampled, statistics
+from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
 from lastword.trust.other_methods import (
     Means,
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SLICES = ("truth", "answer", "group", "benchmark")
-_REFERENCE = 1000  # maximum number of values per statistic in a certificate; drawn at random
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +226,7 @@ class Outcome:
     questions: tuple[str, ...] = ()
     probe: CertifiedProbe | None = None
     likeness: tuple[float, ...] = ()
-    baselines: Mapping[str, GroupEvidence] = field(default_factory=dict)
+    baselines: Mapping[str, Evidence] = field(default_factory=dict)
 
     @property
     def over_baselines(self) -> float | None:
@@ -244,18 +243,12 @@ class Outcome:
     @property
     def certificate(self) -> Certificate:
         """The certificate of the finding, dated now."""
-        sample, finding, deferral = self.sample, self.finding, self.finding.deferral
+        sample, finding = self.sample, self.finding
         method, reference = finding.policy.method, sample.reference
         if self.probe is not None:
-            some = np.random.default_rng(0).permutation(self.likeness)[:_REFERENCE].tolist()
-            reference = {LIKENESS: tuple(map(rounded, some))} if some else {}
+            reference = sampled(self.likeness)
         elif method not in (TRACE, GATED):  # other methods compute no more than the base's scores
             reference = {n: values for n, values in reference.items() if n == "confidence"}
-        answers: dict[str, Any] = {}
-        if deferral is not None:
-            answers = {"threshold": deferral.threshold, "answered": deferral.groups}
-            answers |= {"wrong": deferral.rate}
-        counts = {name: Counts(**vars(evidence)) for name, evidence in self.baselines.items()}
         return Certificate.of(
             sample.subject,
             finding,
@@ -266,8 +259,7 @@ class Outcome:
             means=sample.means if method.startswith(BATCH) else {},
             questions=self.questions,
             probe=self.probe,
-            baselines=tuple(Baseline(*pair) for pair in counts.items()) or None,
-            **answers,
+            baselines=self.baselines,
         )
 
 
@@ -328,12 +320,12 @@ def _name(run: RunInfo) -> str:
 
 
 def _reference(parted: Sequence[Cell], scalar: ScalarOperator) -> dict[str, tuple[float, ...]]:
-    """Return the values of each statistic on at most `_REFERENCE` items, rounded."""
+    """Return the values of each statistic on at most `REFERENCE` items, rounded."""
     places = [cell.answer_places[cell.mc1_places] for cell in parted]
     # Each item is a pair (number of its cell, index in the cell), so that one draw covers all.
     number, place = np.repeat(np.arange(len(parted)), [*map(len, places)]), np.concatenate(places)
-    if len(place) > _REFERENCE:
-        sample = np.sort(np.random.default_rng(0).choice(len(place), _REFERENCE, replace=False))
+    if len(place) > REFERENCE:
+        sample = np.sort(np.random.default_rng(0).choice(len(place), REFERENCE, replace=False))
         number, place = number[sample], place[sample]
     frames = [cell.whole(place[number == n]) for n, cell in enumerate(parted)]
     rows: list[Any] = [row for frame in frames for row in frame.to_dict("records")]

@@ -25,16 +25,18 @@ Graphical procedures (Bretz 2009), Holm and chains certify no more often with so
 (`experiments/results/procedures.json`).
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from lastword.errors import InputError
-from lastword.trust.deferral import Deferral, defer
-from lastword.trust.evidence import GroupEvidence, Groups, Which
+from lastword.trust.automation import Automation, climb, quantiles, rungs
+from lastword.trust.evidence import Evidence, Groups, Which
 from lastword.trust.labelled import Labelled
-from lastword.trust.policy import OFF, Policy, ScalarOperator, family
+from lastword.trust.policy import OFF, PREDICTION, Policy, ScalarOperator, family, is_probe
 from lastword.trust.terms import Terms
 
 # Sizes at which `needed` tests a policy again; it is out of reach if it fails at all of them.
@@ -55,7 +57,6 @@ class Claim:
         shown: True where the answer under the policy is right [items].
         groups: Number of each item's group [items].
         changed: True where the two answers differ; by default, where one of them alone is right.
-        gains: Gains on an objective other than accuracy [items].
     """
 
     policy: Policy
@@ -64,60 +65,50 @@ class Claim:
     shown: Which
     groups: Groups
     changed: Which | None = None
-    gains: np.ndarray | None = None
 
-    def with_failed(self, failed: int, terms: Terms) -> "Claim":
+    def with_failed(self, failed: int) -> "Claim":
         """Return the claim with `failed` more items, each a group that it breaks."""
-        lost = np.ones(failed, dtype=bool)
-        changed, gains = self.changed, self.gains
-        if gains is not None and terms.objective is not None:
-            gains = np.concatenate([gains, np.full(failed, -terms.objective.loss)])
+        lost, last = np.ones(failed, dtype=bool), self.groups.max(initial=-1)
         return replace(
             self,
             base=np.concatenate([self.base, lost]),
             shown=np.concatenate([self.shown, ~lost]),
-            groups=np.concatenate(
-                [self.groups, self.groups.max(initial=-1) + 1 + np.arange(failed)]
-            ),
-            changed=None if changed is None else np.concatenate([changed, lost]),
-            gains=gains,
+            groups=np.concatenate([self.groups, last + 1 + np.arange(failed)]),
+            changed=None if self.changed is None else np.concatenate([self.changed, lost]),
         )
 
-    def evidence(self, terms: Terms) -> GroupEvidence:
-        """Return the counts that the tests need."""
-        rows = self.base, self.shown, self.groups
-        return GroupEvidence.of(*rows, terms.break_costs, self.changed, self.gains)
+    @property
+    def evidence(self) -> Evidence:
+        """The counts that the tests need."""
+        return Evidence.of(self.base, self.shown, self.groups, self.changed)
 
 
 @dataclass(frozen=True)
-class PolicyTrial:
-    """The test of one policy.
-
-    Attributes:
-        share: Share of delta.
-        costs: Cost of a broken answer, in corrected answers.
-    """
+class Trial:
+    """The test of one policy at its share of delta."""
 
     policy: Policy
-    evidence: GroupEvidence
-    certified: bool
     share: float
-    costs: float = 1.0
-
-    @classmethod
-    def of(
-        cls, policy: Policy, evidence: GroupEvidence, share: float, terms: Terms
-    ) -> "PolicyTrial":
-        """Return the trial of a policy under some terms."""
-        certified = bool(evidence.p(terms.of(policy.method)) <= terms.level * share)
-        return cls(policy, evidence, certified, share, terms.break_costs)
+    evidence: Evidence
 
     @property
-    def gain(self) -> float:
-        """The net gain: F - c K in corrected answers, or the sum of gains on the objective."""
-        if (gains := self.evidence.objective_gains) is not None:
-            return gains.mean * float(self.evidence.items)
-        return float(self.evidence.fixed - self.costs * self.evidence.broken)
+    def _unconditional(self) -> bool:
+        # Corrections have the sign test.
+        return is_probe(self.policy.method) or self.policy.method == PREDICTION
+
+    def p(self, terms: Terms) -> float:
+        """Return the largest p-value of all parts of the promise (intersection-union)."""
+        p = self.evidence.gains(unconditional=self._unconditional)
+        return max(p, self.evidence.breaks(terms.alpha)) if terms.promise == "breaks" else p
+
+    def passes(self, terms: Terms) -> bool:
+        """Return True if the promise is proven for the policy."""
+        return self.p(terms) <= terms.delta * self.share
+
+    @property
+    def gain(self) -> int:
+        """The number of answers fixed minus those broken."""
+        return self.evidence.fixed - self.evidence.broken
 
     @property
     def order(self) -> tuple[float, float, float]:
@@ -126,15 +117,10 @@ class PolicyTrial:
         return self.gain / items, -self.evidence.broken / items, self.policy.margin
 
     def worth(self, terms: Terms) -> dict[str, float]:
-        """Return the net gain per answer, with bounds at its share of delta."""
-        level = terms.level * self.share
-        return {
-            "net": self.gain / self.evidence.items
-            if terms.objective is not None
-            else self.evidence.net(terms.break_costs),
-            "net_at_least": self.evidence.gain_bound(terms.of(self.policy.method), level),
-            "right_broken_at_most": self.evidence.right_bound(level),
-        }
+        """Return the net gain per answer, with its bound at the policy's share of delta."""
+        level = terms.delta * self.share
+        bound = self.evidence.gain_bound(level, unconditional=self._unconditional)
+        return {"net": self.evidence.net, "net_at_least": bound}
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,17 +132,18 @@ class Finding:
         chosen: The allowed policy; None to keep correction off.
         needed: Number of items with which a policy would pass if the rates stay the same; None if
             one passes, or if no number would be enough.
-        deferral: The answers that are given; None unless the terms have an error.
+        automation: The test of the errors among given answers; None unless the terms have an
+            error.
     """
 
     terms: Terms
     items: int
     groups: int
     base_right: int
-    trials: tuple[PolicyTrial, ...]
-    chosen: PolicyTrial | None
+    trials: tuple[Trial, ...]
+    chosen: Trial | None
     needed: int | None
-    deferral: Deferral | None = None
+    automation: Automation | None = None
 
     @property
     def policy(self) -> Policy:
@@ -169,7 +156,7 @@ class Finding:
         return {} if self.chosen is None else self.chosen.worth(self.terms)
 
     @property
-    def best(self) -> PolicyTrial:
+    def best(self) -> Trial:
         """The policy with the largest gain, certified or not."""
         return max(self.trials, key=lambda trial: trial.order)
 
@@ -179,7 +166,7 @@ class ControlResults:
     """Results of controls that never read the question, in the same test (method, section 15).
 
     Attributes:
-        worth: F - c K of the certified policy of each control, by name; 0 if none is certified.
+        worth: F - K of the certified policy of each control, by name; 0 if none is certified.
         flips: Share of draws in which as many random overrides gain at least as much as the
             certified policy; nan if none is certified.
     """
@@ -213,14 +200,25 @@ def certify(items: Labelled, scalar: ScalarOperator, terms: Terms, failed: int =
         if terms.promise == "breaks":
             what, more = f"a broken rate of {terms.alpha:g}", ", or ask for a larger alpha"
         raise InputError(
-            f"{many} cannot certify {what} at {1 - terms.level:g}: at least {terms.least} are "
+            f"{many} cannot certify {what} at {1 - terms.delta:g}: at least {terms.least} are "
             f"needed, without a single break; label more{more}"
         )
     finding = judge(claims(items, scalar, terms, failed), terms)
     if terms.error is None:
         return finding
-    deferral = defer(items, finding.policy, terms.error, terms.level, terms.policies)
-    return Finding(**vars(finding) | {"deferral": deferral})
+    return replace(finding, automation=_automate(items, finding.policy, terms.error, terms))
+
+
+def _automate(items: Labelled, policy: Policy, error: float, terms: Terms) -> Automation:
+    """Test which answers under a policy can be given if at most a share of them may be wrong.
+
+    The same labels chose the policy, so its errors on them are too low by chance. So each policy
+    that could have been chosen has its share of delta, and so has the choice of none.
+    """
+    confidence, right = items.shown(policy)
+    untested = Automation(error, (), terms.policies + 1)
+    steps = rungs(confidence, ~right, items.groups, quantiles(confidence))
+    return replace(untested, rungs=climb(steps, error, untested.level(terms.delta)))
 
 
 def claims(
@@ -242,7 +240,7 @@ def claims(
         else:
             rows = items.mc1_base > 0, items.right(policy), items.groups, items.stands(policy)
             claim = Claim(policy, share, *rows)
-        family_of_claims.append(claim.with_failed(failed, terms))
+        family_of_claims.append(claim.with_failed(failed))
     return family_of_claims
 
 
@@ -253,10 +251,8 @@ def judge(claims: Sequence[Claim], terms: Terms) -> Finding:
     margin.
     """
     assert sum(claim.share for claim in claims) < 1 + 1e-9
-    trials = tuple(
-        PolicyTrial.of(claim.policy, claim.evidence(terms), claim.share, terms) for claim in claims
-    )
-    best = best_of(trials)
+    trials = tuple(Trial(claim.policy, claim.share, claim.evidence) for claim in claims)
+    best = best_of(trials, terms)
     most = max(trials, key=lambda trial: trial.evidence.items).evidence
     return Finding(
         terms=terms,
@@ -269,13 +265,13 @@ def judge(claims: Sequence[Claim], terms: Terms) -> Finding:
     )
 
 
-def best_of(trials: Sequence[PolicyTrial]) -> PolicyTrial | None:
+def best_of(trials: Sequence[Trial], terms: Terms) -> Trial | None:
     """Return the certified trial that gains most; None if no trial with a gain is certified."""
-    passing = [trial for trial in trials if trial.certified and trial.gain > 0]
+    passing = [trial for trial in trials if trial.gain > 0 and trial.passes(terms)]
     return max(passing, key=lambda trial: trial.order, default=None)
 
 
-def gain_over(trial: PolicyTrial, baselines: Sequence[GroupEvidence], terms: Terms) -> float | None:
+def gain_over(trial: Trial, baselines: Sequence[Evidence], terms: Terms) -> float | None:
     """Return the lower bound of a certified policy's gain over the best of some baselines.
 
     The policy is tested against the model first, and only if that succeeds against the baselines,
@@ -292,16 +288,14 @@ def gain_over(trial: PolicyTrial, baselines: Sequence[GroupEvidence], terms: Ter
     Returns:
         The bound; None if there are no baselines, or the gain over one of them is not proven.
     """
-    if not baselines:
-        return None
-    terms = replace(terms, promise="gain", gain=True, right=None)
-    trials = [PolicyTrial.of(trial.policy, one, trial.share, terms) for one in baselines]
-    if not all(one.certified and one.gain > 0 for one in trials):
+    terms = replace(terms, promise="gain")
+    trials = [replace(trial, evidence=evidence) for evidence in baselines]
+    if not trials or not all(one.gain > 0 and one.passes(terms) for one in trials):
         return None
     return min(one.worth(terms)["net_at_least"] for one in trials)
 
 
-def needed(trials: Sequence[PolicyTrial], terms: Terms, items: int | None = None) -> int | None:
+def needed(trials: Sequence[Trial], terms: Terms, items: int | None = None) -> int | None:
     """Estimate the number of items with which one policy passes if the rates stay the same.
 
     The estimate uses the sign test, which needs slightly more items than the unconditional one.
@@ -314,19 +308,14 @@ def needed(trials: Sequence[PolicyTrial], terms: Terms, items: int | None = None
     Returns:
         The number; None if no number would be enough.
     """
-    terms = replace(terms, test=None)
     items = items or max(trial.evidence.items for trial in trials)
     # Each size is about 1 to 2% above the one before.
-    sizes = np.unique(np.geomspace(items, _LARGEST, _SIZES).astype(int))[1:]
-    enough = np.zeros(len(sizes), dtype=bool)
-    for trial in trials:
-        level = terms.level * trial.share
-        if terms.objective is not None:
-            gains = trial.evidence.objective_gains
-            assert gains is not None
-            enough |= (trial.gain > 0) & (terms.objective.p(gains, sizes / items) <= level)
-            continue
-        more = trial.evidence.grown(sizes / items)
-        rises = more.fixed > terms.break_costs * more.broken
-        enough |= rises & (more.p(terms) <= level)
-    return int(sizes[enough.argmax()]) if enough.any() else None
+    sizes = np.unique(np.geomspace(items, _LARGEST, _SIZES).astype(int))[1:].tolist()
+    alpha = terms.alpha if terms.promise == "breaks" else None
+
+    def passes(trial: Trial, size: int) -> bool:
+        return trial.evidence.p_grown(size / items, alpha) <= terms.delta * trial.share
+
+    gaining = [trial for trial in trials if trial.gain > 0 and passes(trial, sizes[-1])]
+    enough = [sizes[bisect_left(sizes, True, key=partial(passes, trial))] for trial in gaining]
+    return min(enough, default=None)

@@ -21,6 +21,7 @@ from lastword.trust.policy import OVERRIDING
 BETS = np.array([-1.5, -1.0, -0.5, 0.5, 1.0, 1.5])  # e: on large ranks, and on small ones
 WINDOW = 100_000  # number of values after which a test starts again
 LIKENESS = "likeness"  # statistic of probes: the p-value that a text is like the labelled ones
+REFERENCE = 1000  # maximum number of values per statistic in a certificate; drawn at random
 DIGITS = 6  # significant digits, of values in a certificate and of live ones
 _UNWATCHED = ("invariant", "changes")
 
@@ -160,6 +161,16 @@ def statistics(decision: Mapping[str, Any]) -> dict[str, float]:
         **{f"gate_{name}": v for name, v in gates.items() if name not in _UNWATCHED},
     }
     return {name: float(value) for name, value in watched.items() if value is not None}
+
+
+def sampled(likeness: Sequence[float]) -> dict[str, tuple[float, ...]]:
+    """Return the reference of a probe's certificate: its likeness of labelled texts.
+
+    Args:
+        likeness: Conformal p-values of the texts that tested it; empty if it reads no state.
+    """
+    some = np.random.default_rng(0).permutation(likeness)[:REFERENCE].tolist()
+    return {LIKENESS: tuple(map(rounded, some))} if some else {}
 
 
 def rounded(value: float) -> float:

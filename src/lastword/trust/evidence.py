@@ -5,18 +5,15 @@ group is one draw, whose value is the mean over its items. If every item is a gr
 values are 0 or 1 and the tests are exact.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from lastword.trust.objective import Gains
-from lastword.trust.terms import Terms
+from lastword.errors import InputError
 from lastword.trust.testing import at_least, paired_bound, paired_p, upper_bound
 
-# A count or a share: one number, or an array over samples, policies or sizes.
-Each = Any
 Which = Bool[np.ndarray, " items"]
 Groups = Int[np.ndarray, " items"]
 
@@ -25,169 +22,161 @@ Groups = Int[np.ndarray, " items"]
 _OF_BALANCE = 0.75
 
 
-@dataclass(frozen=True, eq=False)
-class GroupEvidence:
+@dataclass(frozen=True)
+class Evidence:
     """Counts of items, and the means over groups that are tested.
 
     Attributes:
         base_right: Number of items that the model answers right.
-        overrides: Number of overrides that the policy allows.
-        fixed: Number of the model's wrong answers that they correct.
-        broken: Number of the model's right answers that they break.
-        sideways: Number of the model's wrong answers that they replace by other wrong ones.
+        overrides: Number of answers that the policy changes.
+        fixed: Number of the model's wrong answers that it corrects.
+        broken: Number of the model's right answers that it breaks.
         rate: Mean over groups of the share of broken items.
         fixed_rate: Mean over groups of the share of fixed items.
         discordant: Number of groups with a fixed or broken item.
-        lost: Mean over discordant groups of (costs * share broken - share fixed).
-        right_groups: Number of groups with an item that the model answers right.
-        right_rate: Mean over these groups of the share of such items that is broken.
-        objective_gains: Mean gain of each group on the objective; None for accuracy.
+        lost: Mean over discordant groups of (share broken - share fixed).
     """
 
-    items: Each
-    base_right: Each
-    overrides: Each
-    fixed: Each
-    broken: Each
-    sideways: Each
-    groups: Each
-    rate: Each
-    fixed_rate: Each
-    discordant: Each
-    lost: Each
-    right_groups: Each
-    right_rate: Each
-    objective_gains: Gains | None = None
-
-    @property
-    def exact(self) -> bool:
-        """True if every group is one item."""
-        return bool(np.all(np.asarray(self.groups) == self.items))
-
-    def breaks(self, alpha: float) -> np.ndarray:
-        """Return the p-value of the hypothesis that more than alpha of all answers are broken."""
-        return at_least(alpha, self.rate, self.groups, self.exact)
-
-    def unconditional(self, terms: Terms) -> bool:
-        """Return True if the unconditional test applies: to single items, if a break costs 1."""
-        return terms.test is not None and terms.break_costs == 1 and self.exact
-
-    def gains(self, costs: float) -> np.ndarray:
-        """Return the p-value of the hypothesis that the policy gains nothing.
-
-        A discordant group has the value (costs * broken - fixed + 1) / (1 + costs) in [0, 1]. Its
-        mean is 1 / (1 + costs) if nothing is gained. For single items and costs = 1 this is the
-        sign test.
-
-        Args:
-            costs: Cost of a broken answer in corrected ones, as in `lost`.
-        """
-        balance = (np.asarray(self.lost) + 1) / (1 + costs)
-        return at_least(1 / (1 + costs), balance, self.discordant, self.exact)
-
-    def loses(self, costs: float) -> np.ndarray:
-        """Return the p-value of the hypothesis that the policy loses nothing."""
-        balance = (np.asarray(self.lost) + 1) / (1 + costs)
-        return at_least(costs / (1 + costs), 1 - balance, self.discordant, self.exact)
-
-    def net(self, costs: float) -> float:
-        """Return the net gain per answer: the share fixed minus c times the share broken."""
-        return float(self.fixed_rate - costs * self.rate)
-
-    def gain_bound(self, terms: Terms, level: float) -> float:
-        """Return the lower bound of `net` by the terms' test of a gain."""
-        if terms.objective is not None:
-            assert self.objective_gains is not None
-            return terms.objective.bound(self.objective_gains, level)
-        if self.unconditional(terms):
-            return paired_bound(self.fixed, self.broken, self.items, level)
-        return self.net_bound(terms.break_costs, level)
-
-    def net_bound(self, costs: float, level: float) -> float:
-        """Return the one-sided lower bound of `net` by the test of `gains`.
-
-        The net gain is D times the mean gain of a discordant group, where D is the share of such
-        groups. Each factor is bounded at its part of the level. If the whole level shows a gain but
-        the parts do not, the bound is 0: more than nothing, without a number.
-        """
-        balance = (float(self.lost) + 1) / (1 + costs)
-        worst = upper_bound(balance, self.discordant, _OF_BALANCE * level, self.exact)
-        won, part = 1 - (1 + costs) * worst, (1 - _OF_BALANCE) * level
-        changed = self.discordant / self.groups
-        if won > 0:
-            return won * (1 - upper_bound(1 - changed, self.groups, part, True))
-        if self.gains(costs) <= level:
-            return 0.0
-        # A loss is largest if the share of changed answers is, so this bounds that share above.
-        return won * upper_bound(changed, self.groups, part, True)
-
-    def right_bound(self, level: float) -> float:
-        """Return the upper bound of the share of the model's right answers that are broken."""
-        return upper_bound(self.right_rate, self.right_groups, level, self.exact)
+    items: int
+    base_right: int
+    overrides: int
+    fixed: int
+    broken: int
+    groups: int
+    rate: float
+    fixed_rate: float
+    discordant: int
+    lost: float
 
     @classmethod
     def of(
-        cls,
-        base: Which,
-        shown: Which,
-        groups: Groups,
-        costs: float = 1.0,
-        changed: Which | None = None,
-        gains: Float[np.ndarray, " items"] | None = None,
-    ) -> "GroupEvidence":
+        cls, base: Which, shown: Which, groups: Groups, changed: Which | None = None
+    ) -> "Evidence":
         """Return the evidence of labelled items; arguments are the fields of `claims.Claim`."""
         fixed, broken = ~base & shown, base & ~shown
-        changed = fixed | broken if changed is None else changed
-        lost = group_means(groups, costs * broken - fixed.astype(float))
+        lost = group_means(groups, broken - fixed.astype(float))
         touched = group_means(groups, (fixed | broken).astype(float)) > 0
-        missed = group_means(groups, broken.astype(float), base)
         return cls(
             items=len(base),
             base_right=int(base.sum()),
-            overrides=int(changed.sum()),
+            overrides=int((fixed | broken if changed is None else changed).sum()),
             fixed=int(fixed.sum()),
             broken=int(broken.sum()),
-            sideways=int((changed & ~base & ~shown).sum()),
             groups=len(lost),
             rate=float(group_means(groups, broken.astype(float)).mean()),
             fixed_rate=float(group_means(groups, fixed.astype(float)).mean()),
             discordant=int(touched.sum()),
             lost=float(lost[touched].mean()) if touched.any() else 0.0,
-            right_groups=len(np.unique(groups[base])),
-            right_rate=float(np.nanmean(missed)) if base.any() else 0.0,
-            objective_gains=None if gains is None else Gains.of(group_means(groups, gains)),
         )
 
-    def p(self, terms: Terms) -> np.ndarray:
-        """Return the largest p-value of all parts of the promise (intersection-union)."""
-        p = np.zeros(())
-        if terms.objective is not None:
-            assert self.objective_gains is not None
-            p = terms.objective.p(self.objective_gains)
-        elif terms.gain and self.unconditional(terms):
-            (p,) = paired_p(np.array([self.fixed]), np.array([self.broken]), self.items)
-        elif terms.gain:
-            p = self.gains(terms.break_costs)
-        if terms.promise == "breaks":
-            p = np.maximum(p, self.breaks(terms.alpha))
-        if terms.right is not None:
-            right = at_least(terms.right, self.right_rate, self.right_groups, self.exact)
-            p = np.maximum(p, right)
-        return np.asarray(p)
-
-    def nothing(self) -> "GroupEvidence":
-        """Return the evidence of no correction, on the same items."""
-        names = ("items", "base_right", "groups", "right_groups")
-        counts = {n: v for n, v in vars(self).items() if n != "objective_gains"}
-        return GroupEvidence(**{n: v if n in names else 0 * v for n, v in counts.items()})
-
-    def grown(self, factor: np.ndarray) -> "GroupEvidence":
-        """Return the evidence of more items at the same rates, rounded against a gain."""
-        counts = ("items", "groups", "discordant", "right_groups", "fixed")
-        more = {n: np.floor(np.asarray(getattr(self, n)) * factor).astype(int) for n in counts}
-        return GroupEvidence(
-            **vars(self) | more | {"broken": np.ceil(self.broken * factor).astype(int)}
+    @classmethod
+    def of_items(
+        cls, items: int, fixed: int, broken: int, base_right: int | None = None
+    ) -> "Evidence":
+        """Return the evidence of items that are groups by themselves."""
+        changed = fixed + broken
+        return cls(
+            items=items,
+            base_right=broken if base_right is None else base_right,
+            overrides=changed,
+            fixed=fixed,
+            broken=broken,
+            groups=items,
+            rate=broken / items,
+            fixed_rate=fixed / items,
+            discordant=changed,
+            lost=(broken - fixed) / max(changed, 1),
         )
+
+    def check(self) -> None:
+        """Raise InputError if the counts do not fit together."""
+        counts = self.base_right, self.overrides, self.fixed, self.broken, self.discordant
+        if (
+            self.items < 1
+            or min(counts) < 0
+            or self.fixed + self.broken > self.overrides
+            or self.broken > self.base_right
+            or self.fixed > self.items - self.base_right
+            or not self.discordant <= self.groups <= self.items
+            or not all(0 <= share <= 1 for share in (self.rate, self.fixed_rate, abs(self.lost)))
+        ):
+            raise InputError("its counts do not fit together")
+        if not self.exact:
+            return
+        # Without this check, a file could claim better rates than its counts give.
+        single = Evidence.of_items(self.items, self.fixed, self.broken)
+        names = "rate", "fixed_rate", "discordant", "lost"
+        if any(abs(getattr(self, name) - getattr(single, name)) > 1e-6 for name in names):
+            raise InputError("its counts do not fit together: items that stand by themselves")
+
+    @property
+    def exact(self) -> bool:
+        """True if every group is one item."""
+        return self.groups == self.items
+
+    @property
+    def nothing(self) -> "Evidence":
+        """The evidence of no correction, on the same items."""
+        return Evidence(self.items, self.base_right, 0, 0, 0, self.groups, 0.0, 0.0, 0, 0.0)
+
+    @property
+    def net(self) -> float:
+        """The net gain per answer: the share fixed minus the share broken."""
+        return self.fixed_rate - self.rate
+
+    def breaks(self, alpha: float) -> float:
+        """Return the p-value of the hypothesis that more than alpha of all answers are broken."""
+        return float(at_least(alpha, self.rate, self.groups, self.exact))
+
+    def gains(self, *, unconditional: bool = False) -> float:
+        """Return the p-value of the hypothesis that the policy gains nothing.
+
+        A discordant group has the value (broken - fixed + 1) / 2 in [0, 1]. Its mean is 1/2 if
+        nothing is gained. For single items this is the sign test.
+
+        Args:
+            unconditional: True for McNemar's unconditional test, if items are single.
+        """
+        if unconditional and self.exact:
+            return float(paired_p(np.array([self.fixed]), np.array([self.broken]), self.items)[0])
+        return float(at_least(0.5, (self.lost + 1) / 2, self.discordant, self.exact))
+
+    def loses(self) -> float:
+        """Return the p-value of the hypothesis that the policy loses nothing."""
+        return float(at_least(0.5, (1 - self.lost) / 2, self.discordant, self.exact))
+
+    def gain_bound(self, level: float, *, unconditional: bool = False) -> float:
+        """Return the one-sided lower bound of `net` by the test of `gains`.
+
+        By the sign test, the net gain is D times the mean gain of a discordant group, where D is
+        the share of such groups. Each factor is bounded at its part of the level. If the whole
+        level shows a gain but the parts do not, the bound is 0: more than nothing, without a
+        number.
+        """
+        if unconditional and self.exact:
+            return paired_bound(self.fixed, self.broken, self.items, level)
+        worst = upper_bound((self.lost + 1) / 2, self.discordant, _OF_BALANCE * level, self.exact)
+        won, part = 1 - 2 * worst, (1 - _OF_BALANCE) * level
+        changed = self.discordant / self.groups
+        if won > 0:
+            return won * (1 - upper_bound(1 - changed, self.groups, part, True))
+        if self.gains() <= level:
+            return 0.0
+        # A loss is largest if the share of changed answers is, so this bounds that share above.
+        return won * upper_bound(changed, self.groups, part, True)
+
+    def p_grown(self, factor: float, alpha: float | None) -> float:
+        """Return the p-value of a gain with more groups at the same rates.
+
+        Counts are rounded against a gain.
+
+        Args:
+            factor: The number of groups, in present ones.
+            alpha: Maximum share of broken answers, or None to test the gain only.
+        """
+        groups, discordant = (math.floor(n * factor) for n in (self.groups, self.discordant))
+        p = float(at_least(0.5, (self.lost + 1) / 2, discordant, self.exact))
+        return p if alpha is None else max(p, float(at_least(alpha, self.rate, groups, self.exact)))
 
 
 def group_means(

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 from lastword.records.ragged import PerItem
-from lastword.trust.evidence import GroupEvidence, Which
+from lastword.trust.evidence import Evidence, Which
 from lastword.trust.policy import Policy
 
 
@@ -68,11 +68,10 @@ class Labelled:
         allowed = np.isin(answers.operators, policy.operators) & (answers.margins >= policy.margin)
         return np.asarray(answers.overrides & allowed)
 
-    def evidence(self, policy: Policy, costs: float = 1.0) -> GroupEvidence:
-        """Return the evidence on a policy; a broken answer costs `costs` corrected ones."""
-        return GroupEvidence.of(
-            self.mc1_base > 0, self.right(policy), self.groups, costs, self.stands(policy)
-        )
+    def evidence(self, policy: Policy) -> Evidence:
+        """Return the evidence on a policy."""
+        base, right = self.mc1_base > 0, self.right(policy)
+        return Evidence.of(base, right, self.groups, self.stands(policy))
 
     def right(self, policy: Policy) -> Which:
         """Return True where the answer under a policy is right [items]."""

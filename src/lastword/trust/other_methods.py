@@ -19,7 +19,7 @@ from lastword.records.derived import evidence, facts_of
 from lastword.records.metrics import mc1_rows
 from lastword.records.ragged import Lists
 from lastword.rule.geometry import Scores, Trajectory
-from lastword.trust.claims import ControlResults, Finding, PolicyTrial, claims, judge
+from lastword.trust.claims import ControlResults, Finding, Trial, claims, judge
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import BATCH, GATED, TRACE, Policy, ScalarOperator
 
@@ -153,12 +153,12 @@ def control_results(
         control = replace(items, others={name: _labelled(items, u, base, truth, name)})
         terms = replace(finding.terms, methods=(name,))
         best = judge(claims(control, scalar, terms), terms).chosen
-        worth[name] = 0.0 if best is None else best.gain
+        worth[name] = 0 if best is None else best.gain
     flips = float("nan") if finding.chosen is None else _flips(finding.chosen, items, base, truth)
     return ControlResults(worth, flips)
 
 
-def _flips(trial: PolicyTrial, items: Labelled, base: Rows, truth: Truth) -> float:
+def _flips(trial: Trial, items: Labelled, base: Rows, truth: Truth) -> float:
     """Return the share of draws in which as many random overrides gain at least as much."""
     chosen = truth[np.arange(len(base)), base.argmax(axis=1)]
     count = np.isfinite(base).sum(axis=1)
@@ -173,7 +173,7 @@ def _flips(trial: PolicyTrial, items: Labelled, base: Rows, truth: Truth) -> flo
     was_right = kinds[:, 0] > 0
     fixed = true[:, ~was_right].sum(axis=1)
     broken = (draws - true)[:, was_right].sum(axis=1)
-    hits = int((fixed - trial.costs * broken >= trial.gain - 1e-12).sum())
+    hits = int((fixed - broken >= trial.gain).sum())
     return (1 + hits) / (1 + DRAWS)
 
 

@@ -36,13 +36,14 @@ def _risk_coverage(finding: PlainFinding) -> Markup | None:
     """Draw the errors of the given answers by their share; None without a confidence."""
     if len(finding.curve) < 2:
         return None
-    coverage = [100 * step.coverage for step in finding.curve]
+    terms = finding.certificate.terms
+    coverage = [100 * step.share for step in finding.curve]
     errors = [step.errors.rate for step in finding.curve]
-    bounds = [step.errors.at_most(finding.certificate.level) for step in finding.curve]
-    most = [finding.certificate.error] * len(coverage)
+    bounds = [step.errors.at_most(terms.delta) for step in finding.curve]
     lines = {
         "wrong": (coverage, errors),
         "upper bound": (coverage, bounds),
-        "allowed": (coverage, most),
     }
+    if terms.error is not None:
+        lines["allowed"] = coverage, [terms.error] * len(coverage)
     return line_chart("Errors by coverage", "answers given, % of rows", lines, "wrong, %")

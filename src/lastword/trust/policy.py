@@ -17,6 +17,7 @@ Promise = Literal["gain", "breaks"]
 OVERRIDING = ("decisive", "mix", "early")
 
 TRACE, GATED, BATCH = "trace", "trace-gated", "batch-calibrated"
+PREDICTION = "prediction"  # of any system, in a table
 # Methods that a certificate may choose (method, section 17) if the records have their input.
 CERTIFIABLE = (*(TRACE, GATED, "pmi@0.25", "pmi@0.5", "pmi@1"), *("contextual", BATCH))
 

@@ -1,16 +1,15 @@
 """Plain tables: certificates of the predictions of any system (method, section 21).
 
 No model is needed. A row has a prediction, the truth if it has a label, and optionally a
-confidence, a rival's prediction, a group and the text. At most three statements share delta
-equally: a lower bound of the accuracy, the gain over the rival, and a minimum confidence of answers
-of which at most `error` are wrong.
+confidence, a rival's prediction, a group and the text. Either one statement has the whole delta: a
+minimum confidence of answers of which at most `error` are wrong. Or two share it equally: a lower
+bound of the accuracy, and the gain over the rival.
 """
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -22,16 +21,26 @@ from lastword.files.cells import cell_text, spelling
 from lastword.files.rows import guessed_name, read_rows, require_rows
 from lastword.files.wording import counted, percent
 from lastword.model.weights.identity import text_digest
-from lastword.trust.certificate import Counts
-from lastword.trust.evidence import GroupEvidence
+from lastword.trust.automation import (
+    Automation,
+    Confidence,
+    Errors,
+    Rung,
+    climb,
+    quantiles,
+    rungs,
+)
+from lastword.trust.certificate import Certificate, Predictions, now
+from lastword.trust.claims import Trial
+from lastword.trust.evidence import Evidence
 from lastword.trust.groups import SEED, normal, numbers
-from lastword.trust.plain_certificate import ErrorCounts, PlainCertificate, ThresholdTest
+from lastword.trust.policy import OFF, PREDICTION, Policy
 from lastword.trust.second_round import deal
+from lastword.trust.terms import Terms
 from lastword.trust.testing import holm
 
 _SHOWN = 3  # maximum number of pairs in a note
 NEXT = 40  # number of rows to label next
-LEVELS = np.arange(0.0, 1.0, 0.05)  # quantiles of the confidences that are tested as thresholds
 _NAMES = {
     "prediction": ("prediction", "predicted", "predicted_label", "pred", "y_pred", "output"),
     "truth": ("truth", "label", "target", "gold", "expected", "y_true", "actual"),
@@ -233,94 +242,68 @@ class PlainFinding:
     Attributes:
         table: The table.
         certificate: The guarantees and their counts.
-        curve: Each confidence that was tried, ascending; empty without a confidence.
+        curve: The errors at or above each confidence, the highest first; empty without a
+            confidence.
         slices: Accuracy by slice.
     """
 
     table: PlainTable
-    certificate: PlainCertificate
-    curve: tuple[ThresholdTest, ...] = ()
+    certificate: Certificate
+    curve: tuple[Rung, ...] = ()
     slices: tuple[PlainSlice, ...] = ()
+
+    @property
+    def errors(self) -> Errors:
+        """The errors of all labelled rows."""
+        assert self.certificate.errors is not None
+        return self.certificate.errors
 
 
 def certify_plain(
-    table: PlainTable, *, delta: float = 0.05, error: float = 0.05, by: str | None = None
+    table: PlainTable, *, delta: float = 0.05, error: float | None = None, by: str | None = None
 ) -> PlainFinding:
     """Test all statements about a plain table.
 
     Args:
         table: The predictions.
         delta: Maximum probability that one of the guarantees does not hold.
-        error: Maximum share of wrong answers at or above the confidence threshold.
+        error: Maximum share of wrong answers among those that are given, the only guarantee then;
+            None for a bound of the accuracy, and of the gain over the rival.
         by: Column of the slices; by default the prediction.
 
     Raises:
-        InputError: A share is not between 0 and 1, or there is no such column.
+        InputError: A share is not between 0 and 1, there is no confidence for `error`, or no such
+            column.
     """
-    for name, share in (("delta", delta), ("error", error)):
-        if not 0 < share < 1:
-            raise InputError(f"{name} is a share between 0 and 1, not {share:g}")
+    terms = Terms(delta=delta, error=error, methods=(PREDICTION,), promise="gain")
     if by is not None and not any(by in row for row in table.rows):
         raise InputError(f"the table has no column {by!r} to slice by")
-    labelled = table.labelled
+    if error is not None and table.confidence is None:
+        raise InputError("--error needs a column of confidences; name it by --confidence NAME")
+    labelled, groups = table.labelled, table.groups
     wrong = (table.predictions != table.truths)[labelled]
-    level = delta / (1 + (table.columns.rival is not None) + (table.confidence is not None))
-    rival = None
+    trials: tuple[Trial, ...] = ()
     if table.columns.rival is not None:
         base = (table.column(table.columns.rival) == table.truths)[labelled]
-        rival = Counts(**vars(GroupEvidence.of(base, ~wrong, table.groups)))
-    curve = _curve(table, wrong)
-    least = _first_size(error, level)
-    # From the highest threshold down, without those that so few groups reach (`_first_size`).
-    enough = [step for step in reversed(curve) if step.errors.groups >= least]
-    parts = table.column(by or str(table.columns.prediction))[labelled]
-    certificate = PlainCertificate(
-        name=table.name,
-        table=table.digest,
-        delta=delta,
-        error=error,
-        level=level,
-        accuracy=ErrorCounts.of(wrong, table.groups),
-        rival=rival,
-        tested=_until_failure(enough, error, level),
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        policy = Policy((PREDICTION,), 0.0, PREDICTION)
+        trials = (Trial(policy, 0.5, Evidence.of(base, ~wrong, groups)),)
+    curve = () if table.confidence is None else tuple(_curve(table.confidence, table, wrong))
+    certificate = Certificate(
+        Predictions(table.name, table.digest),
+        terms,
+        OFF,
+        trials,
+        None if error is None else Automation(error, climb(curve, error, delta)),
+        Errors.of(wrong, groups),
+        date=now(),
     )
-    return PlainFinding(table, certificate, curve, _slices(parts, wrong, table.groups, delta))
+    parts = table.column(by or str(table.columns.prediction))[labelled]
+    return PlainFinding(table, certificate, curve, _slices(parts, wrong, groups, delta))
 
 
-def _first_size(error: float, level: float) -> int:
-    """Return the minimum number of groups with which one wrong answer passes the test.
-
-    The sequence of tests starts there, because the first failure ends it, and with fewer groups a
-    single wrong answer is a failure. The start does not depend on the truths.
-    """
-    from scipy.stats import binom
-
-    sizes = np.arange(1, math.ceil(10 * -math.log(level) / error))
-    return int(sizes[(binom.cdf(1, sizes, error) <= level).argmax()])
-
-
-def _until_failure(
-    steps: Sequence[ThresholdTest], error: float, level: float
-) -> tuple[ThresholdTest, ...]:
-    failed = [place for place, step in enumerate(steps) if step.errors.p(error) > level]
-    return tuple(steps[: failed[0] + 1] if failed else steps)
-
-
-def _curve(table: PlainTable, wrong: np.ndarray) -> tuple[ThresholdTest, ...]:
-    """Return the errors at or above each threshold.
-
-    The thresholds are quantiles over all rows, which do not depend on the truths.
-    """
-    if table.confidence is None:
-        return ()
-    thresholds = np.unique(np.quantile(table.confidence, LEVELS, method="higher"))
-    confidence, groups, steps = table.confidence[table.labelled], table.groups, []
-    for tau in thresholds.tolist():
-        over = confidence >= tau
-        coverage = float((table.confidence >= tau).mean())
-        steps.append(ThresholdTest(tau, coverage, ErrorCounts.of(wrong[over], groups[over])))
-    return tuple(steps)
+def _curve(confidence: Confidence, table: PlainTable, wrong: np.ndarray) -> list[Rung]:
+    known = confidence[table.labelled]
+    return rungs(known, wrong, table.groups, quantiles(confidence), confidence)
 
 
 def _slices(
@@ -367,37 +350,7 @@ def next_rows(table: PlainTable, count: int = NEXT) -> list[Mapping[str, str]]:
 
 def plain_words(finding: PlainFinding) -> list[str]:
     """Return the results in words, the most important sentence first."""
-    proven, name = finding.certificate, finding.table.name
-    accuracy, allowed = proven.accuracy, percent(proven.error)
-    sure = f"with {percent(1 - proven.delta)} confidence"
-    lines = []
-    if (counts := proven.rival) is not None:
-        rates = (
-            f"accuracy {percent(1 - accuracy.rate)} against "
-            f"{percent(float(counts.base_right) / float(counts.items))}, {int(counts.fixed)} "
-            f"answers corrected and {int(counts.broken)} broken"
-        )
-        gain = proven.gain_at_least
-        lines.append(
-            f"{name} is not shown to be better than its rival: {rates}."
-            if gain is None
-            else f"{name} is better than its rival by at least {100 * gain:.1f} points, "
-            f"{sure}: {rates}."
-        )
-    if finding.curve:
-        step = proven.threshold
-        lines.append(
-            f"No confidence is high enough to show that at most {allowed} of the "
-            "answers from it on are wrong: label more rows, or allow more errors (--error)."
-            if step is None
-            else f"Answers with a confidence of at least {step.threshold:g} are wrong in at most "
-            f"{allowed}, {sure}: they are {percent(step.coverage)} of all rows."
-        )
-    lines.append(
-        f"The accuracy of {name} is at least {percent(proven.accuracy_at_least)}, {sure}: "
-        f"{percent(1 - accuracy.rate)} of {counted(accuracy.items, 'labelled row')}"
-        + ("." if accuracy.exact else f" in {accuracy.groups} groups.")
-    )
+    lines = [*_answered(finding), *_gain(finding), *_accuracy(finding)]
     if worse := [part for part in finding.slices if part.worse]:
         named = ", ".join(f"`{p.name}` ({percent(p.right)} of {p.items})" for p in worse)
         lines.append(f"Accuracy is below that of the other rows on: {named}.")
@@ -406,3 +359,53 @@ def plain_words(finding: PlainFinding) -> list[str]:
         "predictions, which was not seen."
     )
     return lines
+
+
+def _sure(finding: PlainFinding) -> str:
+    return f"with {percent(1 - finding.certificate.terms.delta)} confidence"
+
+
+def _answered(finding: PlainFinding) -> Iterator[str]:
+    proven = finding.certificate
+    if (automation := proven.automation) is None:
+        return
+    allowed, rung = percent(automation.error), automation.rung(proven.terms.delta)
+    yield (
+        f"No confidence is high enough to show that at most {allowed} of the "
+        "answers from it on are wrong: label more rows, or allow more errors (--error)."
+        if rung is None
+        else f"Answers with a confidence of at least {rung.threshold:g} are wrong in at most "
+        f"{allowed}, {_sure(finding)}: they are {percent(rung.share)} of all rows."
+    )
+
+
+def _gain(finding: PlainFinding) -> Iterator[str]:
+    proven, name = finding.certificate, finding.table.name
+    for trial in proven.trials:
+        counts = trial.evidence
+        rates = (
+            f"accuracy {percent(1 - finding.errors.rate)} against "
+            f"{percent(counts.base_right / counts.items)}, {counts.fixed} answers corrected and "
+            f"{counts.broken} broken"
+        )
+        if proven.automation is not None:
+            yield f"{name} beside its rival, without a guarantee: {rates}."
+            continue
+        gain = proven.worth.get("net_at_least")
+        yield (
+            f"{name} is not shown to be better than its rival: {rates}."
+            if gain is None
+            else f"{name} is better than its rival by at least {100 * gain:.1f} points, "
+            f"{_sure(finding)}: {rates}."
+        )
+
+
+def _accuracy(finding: PlainFinding) -> Iterator[str]:
+    name, errors = finding.table.name, finding.errors
+    of = f"{percent(1 - errors.rate)} of {counted(errors.items, 'labelled row')}"
+    of += "" if errors.exact else f" in {errors.groups} groups"
+    least = finding.certificate.worth.get("accuracy_at_least")
+    if least is None:
+        yield f"The accuracy of {name} is {of}."
+    else:
+        yield f"The accuracy of {name} is at least {percent(least)}, {_sure(finding)}: {of}."

@@ -13,11 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastword.trust.claims import Finding
-from lastword.trust.evidence import Groups, Which, group_means
 from lastword.trust.labelled import Labelled
-from lastword.trust.testing import at_least, holm, upper_bound
-
-LEAST_OF_CLASS = 60  # minimum number of test labels of a class; with fewer the bound is too low
+from lastword.trust.testing import at_least, holm
 
 
 @dataclass(frozen=True)
@@ -46,36 +43,17 @@ def slices(items: Labelled, names: Sequence[str], finding: Finding) -> list[Slic
     parts = {
         str(name): items.take(np.flatnonzero(slice_of == name)) for name in np.unique(slice_of)
     }
-    level, costs = terms.level * finding.chosen.share, terms.break_costs
-    numbers = [part.evidence(policy, costs) for part in parts.values()]
+    level, alpha = terms.delta * finding.chosen.share, terms.alpha
+    numbers = [part.evidence(policy) for part in parts.values()]
     if terms.promise == "gain":
-        tests = [(e.gains(costs), e.loses(costs)) for e in numbers]
+        tests = [(e.gains(), e.loses()) for e in numbers]
     else:
         tests = [
-            (e.breaks(terms.alpha), at_least(1 - terms.alpha, 1 - e.rate, e.groups, e.exact))
+            (e.breaks(alpha), float(at_least(1 - alpha, 1 - e.rate, e.groups, e.exact)))
             for e in numbers
         ]
     holds, fails = (holm(np.array(p, dtype=float)) for p in zip(*tests, strict=True))
     return [
-        Slice(name, e.items, e.fixed, e.broken, p <= level, q <= terms.level)
+        Slice(name, e.items, e.fixed, e.broken, p <= level, q <= terms.delta)
         for name, e, p, q in zip(parts, numbers, holds.tolist(), fails.tolist(), strict=True)
     ]
-
-
-def recall_bounds(
-    truths: np.ndarray, shown: Which, groups: Groups, level: float
-) -> dict[str, float]:
-    """Return lower bounds of the recall of each class that has enough labels.
-
-    All bounds hold together: the level is divided among the classes (Bonferroni). They are
-    Clopper-Pearson's if items are single, else those of `testing.upper_bound` over group means.
-    """
-    names, counts = np.unique(truths, return_counts=True)
-    large = names[counts >= LEAST_OF_CLASS].tolist()
-    bounds = {}
-    for name in large:
-        among = truths == name
-        missed = group_means(groups[among], (~shown[among]).astype(float))
-        exact = len(missed) == int(among.sum())
-        bounds[str(name)] = 1 - upper_bound(missed.mean(), len(missed), level / len(large), exact)
-    return bounds

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Sequence
 
-from lastword.trust.claims import ControlResults, Finding, PolicyTrial
+from lastword.trust.claims import ControlResults, Finding, Trial
 from lastword.trust.policy import GATED, TRACE, Policy
 from lastword.trust.slices import Slice
 from lastword.trust.terms import Terms
 
 ALLOWED = "Allowed: "
+_GAIN = "more are corrected than broken"
 ASSUMPTION = (
     "new items are drawn independently, group by group, from the same source as the labelled "
     "ones. Nothing follows for other items"
@@ -97,21 +98,13 @@ def _let_through(finding: Finding) -> str:
 def _promised(finding: Finding) -> str:
     assert finding.chosen is not None
     terms = finding.terms
-    parts = [_gain(terms)] if terms.gain else []
+    parts = [_GAIN]
     if terms.promise == "breaks":
         parts.insert(0, f"at most {_percent(terms.alpha)} of all answers are broken")
-    if terms.right is not None:
-        parts.insert(-1, f"at most {_percent(terms.right)} of the right ones are broken")
     return (
         f"with {_percent(1 - terms.delta)} confidence: {' and '.join(parts)} "
         f"(counted: {_counted(finding.chosen)}).{_deferral(finding)}"
     )
-
-
-def _gain(terms: Terms) -> str:
-    if terms.break_costs == 1:
-        return "more are corrected than broken"
-    return f"more are corrected than {terms.break_costs:g} times the broken ones"
 
 
 def _worth(finding: Finding) -> str:
@@ -120,11 +113,9 @@ def _worth(finding: Finding) -> str:
     at_least = worth["net_at_least"]
     least = f"at least {_points(at_least)}" if at_least else "more than 0"
     return (
-        f"{_points(worth['net'])} corrected in 100 answers ({least}), where a break costs "
-        f"{finding.terms.break_costs:g}. Of {_many(finding.base_right, 'right answer')} "
-        f"{evidence.broken} are broken (at most {_percent(worth['right_broken_at_most'])}). Of "
-        f"{_many(evidence.overrides, 'override')} {evidence.fixed} correct a wrong answer and "
-        f"{evidence.sideways} replace it with another wrong one"
+        f"{_points(worth['net'])} corrected in 100 answers ({least}). Of "
+        f"{_many(finding.base_right, 'right answer')} {evidence.broken} are broken, and of "
+        f"{_many(evidence.overrides, 'override')} {evidence.fixed} correct a wrong answer"
     )
 
 
@@ -138,7 +129,7 @@ def _why_not(finding: Finding) -> str:
         return f"no policy corrected more than it broke.{_deferral(finding)}"
     terms = finding.terms
     parts = [f"at most {_percent(terms.alpha)} are broken"] if terms.promise == "breaks" else []
-    parts += [_gain(terms)] if terms.gain else []
+    parts.append(_GAIN)
     return (
         f"{finding.items} items do not prove for any policy that {' and '.join(parts)} (the best, "
         f"{in_words(best.policy)}: {_counted(best)}). {_reach(finding)}.{_deferral(finding)}"
@@ -149,12 +140,10 @@ def _reach(finding: Finding) -> str:
     """Return a sentence about the items that would be enough if the rates stay the same."""
     if finding.needed is None:
         return "No number of items would be enough if the rates stay the same"
-    terms, more = finding.terms, finding.needed - finding.items
-    looks = "No look is left: certify with new labels, or plan several looks with --looks"
-    if rest := terms.looks - terms.look:
-        looks = f"Looks left: {rest} of {terms.looks}"
-    needed = f"About {finding.needed} would be enough if the rates stay the same, {more} more"
-    return f"{needed} than there are. {looks}"
+    return (
+        f"About {finding.needed} would be enough if the rates stay the same, "
+        f"{finding.needed - finding.items} more than there are. Certify with new labels"
+    )
 
 
 def _cost(finding: Finding) -> str:
@@ -173,18 +162,18 @@ def _cost(finding: Finding) -> str:
 
 
 def _deferral(finding: Finding) -> str:
-    if (d := finding.deferral) is None:
+    if (automation := finding.automation) is None:
         return ""
-    if d.threshold is None:
-        return f" No threshold keeps the errors among the given answers to {_percent(d.error)}."
-    share = _percent(d.answered / finding.items)
+    error = _percent(automation.error)
+    if (rung := automation.rung(finding.terms.delta)) is None:
+        return f" No threshold keeps the errors among the given answers to {error}."
     return (
-        f" Answers with a probability of at least {d.threshold:g} are wrong in at most "
-        f"{_percent(d.error)}, each with that confidence ({share} are answered)."
+        f" Answers with a probability of at least {rung.threshold:.3g} are wrong in at most "
+        f"{error}, each with that confidence ({_percent(rung.share)} are answered)."
     )
 
 
-def _counted(trial: PolicyTrial) -> str:
+def _counted(trial: Trial) -> str:
     evidence = trial.evidence
     return f"{evidence.broken} of {evidence.items} broken, {evidence.fixed} corrected"
 

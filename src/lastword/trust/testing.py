@@ -13,7 +13,6 @@ Counts = Int[np.ndarray, " tables"]
 _OUTSIDE = 0.0005  # probability that the share of changed answers lies outside its interval
 _SHARES = 64  # number of shares of changed answers at which a p-value is computed
 _STEPS = 30  # bisections of a bound
-BETS = np.array([0.3, 0.7])  # parts of the money; more or smaller ones proved fewer gains
 _ROUNDING = 1e-9  # a count that went through a mean comes back this close to a whole number
 
 
@@ -128,39 +127,6 @@ def paired_bound(fixed: int, broken: int, size: int, level: float) -> float:
         middle = (low + high) / 2
         (p,) = paired_p(np.array([fixed]), np.array([broken]), size, middle)
         low, high = (middle, high) if p <= level else (low, middle)
-    return low
-
-
-def betting_p(values: Any, counts: Any, least: float, mean: float = 0.0) -> np.ndarray:
-    """Return the p-value of H0: independent values are at most `mean` on average.
-
-    A gambler bets a part c of the money on each value, and gets 1 - c + c (value - least) / (mean -
-    least) times the money back: under H0, no more on average. So the mean over several c of the
-    final money exceeds 1 / p with probability at most p (Markov; Waudby-Smith and Ramdas 2024).
-    Rows without a gain or a loss cost no money at mean 0. So the test has power even if gains are
-    rare and of unequal size, where Hoeffding's bound has none.
-
-    Args:
-        values: Distinct values.
-        counts: Number of times that each occurs [..., values].
-        least: Lower bound of all values.
-        mean: Mean under H0, above `least`.
-    """
-    ratio = (np.asarray(values, dtype=float) - least) / (mean - least)
-    log_money = np.log1p(np.multiply.outer(BETS, ratio - 1)) @ np.moveaxis(
-        np.asarray(counts), -1, 0
-    )
-    wealth = np.logaddexp.reduce(log_money, axis=0) - np.log(len(BETS))
-    return np.asarray(np.exp(-np.maximum(wealth, 0.0)))
-
-
-def betting_bound(values: Any, counts: Any, least: float, level: float) -> float:
-    """Return the lower bound of the mean: the smallest mean that `betting_p` does not reject."""
-    low, high = least, float(np.average(values, weights=counts))
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        rejected = middle > low and betting_p(values, counts, least, middle) <= level
-        low, high = (middle, high) if rejected else (low, middle)
     return low
 
 

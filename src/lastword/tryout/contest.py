@@ -6,7 +6,7 @@ also chooses the kind of probe; a more expensive kind has to gain more there tha
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
@@ -48,12 +48,11 @@ from lastword.records.cells import Cell
 from lastword.text.forest import build
 from lastword.text.passages import Passage
 from lastword.text.prompt_template import Template, template_name
-from lastword.text.question import Choice, question_digest
+from lastword.text.question import Choice
 from lastword.trust.certificate import CertifiedProbe
 from lastword.trust.crossfit import Folds, cross_fit, random_folds
 from lastword.trust.evidence import as_good
 from lastword.trust.groups import FRACTION, SEED, fit_part
-from lastword.trust.objective import Objective
 from lastword.trust.record_groups import Groups
 
 if TYPE_CHECKING:
@@ -61,9 +60,7 @@ if TYPE_CHECKING:
 
 ALONE, STACKED = "probe", "probe+model"
 WORDS, DEPTH_0, LARGEST = "bag of words", "words' embeddings", "largest class"
-CONSTANT = "cheapest answer"  # one answer to all texts; replaces the largest class under a cost
-CONSTANTS = (LARGEST, CONSTANT)
-SIMPLE = (*CONSTANTS, WORDS)  # baselines that a verdict may recommend in place of the model
+SIMPLE = (LARGEST, WORDS)  # baselines that a verdict may recommend in place of the model
 _SOURCE = "of "  # prefix of a source of states, replaced by the name of its probe
 UNREAD = "fitted without the text"
 FOLDS = 5
@@ -83,7 +80,6 @@ class Entrant:
         cost: Mean multiplications per answer, relative to the model's answer. It includes the
             model where the probe is uncertain.
         likeness: Conformal p-values of the texts that test it; empty if it reads no state.
-        answers: Its answers [texts]; None if options differ by text.
     """
 
     probe: Probe
@@ -91,27 +87,11 @@ class Entrant:
     right: Right
     cost: float
     likeness: tuple[float, ...] = ()
-    answers: np.ndarray | None = None
 
     @property
     def certified_probe(self) -> CertifiedProbe:
         """The description of the probe in its certificate."""
-        state, question = self.probe.state, question_digest(self.probe.question)
-        depth, pooling = (None, None) if state is None else (state.depth, state.pooling)
-        return CertifiedProbe(self.probe.digest, question, SEED, FRACTION, depth, pooling)
-
-    def gains(
-        self, objective: Objective | None, truths: np.ndarray, before: np.ndarray
-    ) -> np.ndarray | None:
-        """Return the gain over other answers per text that tests it; None for accuracy."""
-        if objective is None or self.answers is None:
-            return None
-        right = truths[self.tested].tolist()
-        shown, others = (
-            objective.values(right, answers[self.tested].tolist())
-            for answers in (self.answers, before)
-        )
-        return np.asarray(shown - others)
+        return self.probe.certified(FRACTION)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +106,6 @@ class Contest:
             text, like the next three.
         curve: Number of labels and leave-one-out accuracy with a quarter, a half and all of them,
             at the depth that is best with all.
-        base: Answers of the model [texts].
         baselines: Answers of the largest class and the bag of words by name [texts], both fitted
             to the labels of the entrant.
     """
@@ -136,7 +115,6 @@ class Contest:
     refit: Callable[[], Probe]
     by_depth: Float[np.ndarray, " depths"] = field(default_factory=lambda: np.empty(0))
     curve: tuple[tuple[int, float], ...] = ()
-    base: np.ndarray = field(default_factory=lambda: np.empty(0))
     baselines: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
@@ -148,7 +126,7 @@ class Material:
         groups: The group of each text; a group is never on both sides of a split.
         cell: The records of the texts.
         readers: Sentence encoders that take part, alone and combined with the model's probe.
-        objective: The objective that probes are fitted and chosen for; None for accuracy.
+        balanced: True to fit and choose probes by mean recall, False by accuracy.
     """
 
     texts: Sequence[str]
@@ -158,7 +136,7 @@ class Material:
     cell: Cell
     template: Template
     readers: Sequence[Encoder] = ()
-    objective: Objective | None = None
+    balanced: bool = False
 
     @cached_property
     def fit_half(self) -> Right:
@@ -208,6 +186,17 @@ def policy_of(tracer: Tracer, material: Material) -> Probe | None:
     return labelled.refit(stacked=labelled.fits(material.fit_half).stack_wins)
 
 
+def class_weights(labels: Iterable[str], options: Iterable[str] = ()) -> dict[str, float]:
+    """Return the weight of each class: 1 / (number of classes times its share of the labels).
+
+    The mean over texts of right answers with these weights is the mean recall. A class without a
+    label has the weight of one with a single label.
+    """
+    counts = Counter(labels)
+    each = {name: counts.total() / len(counts) for name in options}
+    return each | {name: counts.total() / (len(counts) * count) for name, count in counts.items()}
+
+
 def _by_state(tracer: Tracer, material: Material) -> Contest | None:
     if not material.enough:
         return None
@@ -226,7 +215,6 @@ def _by_state(tracer: Tracer, material: Material) -> Contest | None:
         refit=cache(lambda: labelled.refit(stacked=fits.stack_wins)),
         by_depth=by_depth,
         curve=curve,
-        base=np.array(labelled.options)[labelled.base.argmax(axis=1)],
         baselines=labelled.constant(half)
         | {WORDS: labelled.words(np.flatnonzero(half).tolist()).predict([*material.texts])},
     )
@@ -325,14 +313,16 @@ class _Labelled:
     @property
     def weights(self) -> dict[str, float] | None:
         """The weight of each class in fits; None for accuracy, where all are 1."""
-        objective = self.material.objective
-        return None if objective is None else objective.weights
+        if not self.material.balanced:
+            return None
+        # The weights must not depend on the labels that test the probe.
+        return class_weights(self.truths[self.material.fit_half], self.options)
 
     def fits(self, among: Right) -> _Fits:
         """Fit a probe to each source of states, and a stacked one over the best of them."""
-        fitted, objective = np.flatnonzero(among).tolist(), self.material.objective
+        fitted, weights = np.flatnonzero(among).tolist(), self.weights
         labels, by_source = self.truths[fitted].tolist(), self.by_source(fitted)
-        worth = np.eye(len(self.options)) if objective is None else objective.table
+        worth = np.diag([1.0 if weights is None else weights[name] for name in self.options])
         # Leave-one-out scores of the only text of a class say nothing about its later texts.
         places = np.array([*map(self.options.index, labels)])
         judged = np.flatnonzero(recurring(places)).tolist()
@@ -350,7 +340,7 @@ class _Labelled:
         source = next(name for name, values in each.items() if as_good(values, best, groups))
         fit = replace(by_source[source], scores=by_source[source].scores[judged])
         names = [*map(str, groups)]
-        over = fit_stacked(fit, labels, self.options, *scores, names, self.weights)
+        over = fit_stacked(fit, labels, self.options, *scores, names, weights)
         base = scores[0].argmax(axis=1)
 
         def candidate(one: Fit, table: np.ndarray) -> _Candidate:
@@ -429,12 +419,9 @@ class _Labelled:
         return fit_state(states, labels, poolings=POOLINGS[:1], weights=self.weights)
 
     def constant(self, among: Right) -> dict[str, np.ndarray]:
-        """Return the single answer that is best on some labels, for all texts, by its name."""
-        labels = self.truths[among].tolist()
-        (name, answer) = LARGEST, Counter(labels).most_common(1)[0][0]
-        if (objective := self.material.objective) is not None and objective.name == "cost":
-            name, answer = CONSTANT, objective.constant(labels)
-        return {name: np.full(len(self.truths), answer)}
+        """Return the most frequent of some labels, as the answer to all texts, by its name."""
+        (largest, _), *_ = Counter(self.truths[among].tolist()).most_common(1)
+        return {LARGEST: np.full(len(self.truths), largest)}
 
     def refit(self, *, stacked: bool) -> Probe:
         """Fit a probe to all labels, stacked or not."""
@@ -459,7 +446,7 @@ class _Labelled:
         # for the share of texts on which its lead is too small.
         if not isinstance(fit, StackedProbe):
             cost += 1 - float(needs_no_model(self.table(fit, tested), threshold).mean())
-        return Entrant(probe, tested, answers == self.truths, cost, like, answers)
+        return Entrant(probe, tested, answers == self.truths, cost, like)
 
     def curve(self) -> tuple[np.ndarray, tuple[tuple[int, float], ...]]:
         """Return the leave-one-out accuracy by depth [depths], and pairs (labels, accuracy)."""

@@ -15,18 +15,18 @@ from lastword.records.metrics import mc1_rows, of_items
 from lastword.records.ragged import Lists
 from lastword.trust.certification import Outcome, Sample
 from lastword.trust.claims import needed
-from lastword.trust.evidence import GroupEvidence, as_good
-from lastword.trust.objective import ACCURACY, Objective
+from lastword.trust.evidence import Evidence, as_good
 from lastword.trust.paired import paired
-from lastword.trust.policy import CERTIFIABLE, TRACE, is_probe
+from lastword.trust.policy import CERTIFIABLE, TRACE
 from lastword.trust.record_groups import Groups, groups
-from lastword.trust.slices import recall_bounds
 from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms
 from lastword.trust.testing import clopper_pearson
-from lastword.tryout.contest import CONSTANTS, SIMPLE, Contest
+from lastword.tryout.contest import LARGEST, SIMPLE, Contest, class_weights
 from lastword.tryout.prompts import Race, Raced
 from lastword.tryout.verdict import (
+    ACCURACY,
+    BALANCED,
     Class,
     DepthAccuracy,
     Examples,
@@ -49,7 +49,7 @@ def judge(
     race: Race,
     *,
     notes: Sequence[str] = (),
-    objective: Objective | None = None,
+    balanced: bool = False,
 ) -> Verdict:
     """Return the figures of a verdict.
 
@@ -60,20 +60,18 @@ def judge(
         contest: Probes and their controls; None if there are too few labels for a probe.
         race: Results of other prompts.
         notes: Guesses and warnings about the table.
-        objective: The objective that contestants are ranked by, with the classes' shares among
-            all labels; None for accuracy.
+        balanced: True to rank the contestants by mean recall, False by accuracy.
     """
     # Figures of the contest are cross-fitted on all labels, which is the most accurate comparison
     # but proves nothing: the best of many is chosen on the same labels. Figures of the certificate
     # come only from the labels that tested the certified method.
     (cell,) = sample.cells
-    results = _Results(cell, sample.run, contest, objective)
+    results = _Results(cell, sample.run, contest, balanced)
     trial = None if outcome is None else outcome.finding.chosen
     best = results.best if trial is None else trial.policy.method
     stands = _stands(results, outcome, best)
     corrected = np.where(stands, results.right[best], results.base)
     fixed_options = len({tuple(sorted(names)) for names in results.options}) == 1
-    promised = _promised(results, outcome, contest) if fixed_options else {}
     entrant = None if contest is None else contest.entrant
     standings = Standings(
         lines=_lines(results),
@@ -82,11 +80,11 @@ def judge(
         probe=None if entrant is None else entrant.probe.name,
         cost=None if entrant is None else entrant.cost,
         simple=_simple(results, best),
-        classes=_classes(results, corrected, promised) if fixed_options else (),
+        classes=_classes(results, corrected) if fixed_options else (),
         answers=_answers(results, best, stands),
         prompts=tuple(_raced(results, one, best) for one in race.prompts),
         prompts_left_out=race.left_out,
-        objective=ACCURACY if objective is None else objective.name,
+        objective=BALANCED if balanced else ACCURACY,
         constant=results.constant,
     )
     guarantee = Guarantee(terms.promise, terms.alpha, terms.delta, terms.least)
@@ -96,7 +94,7 @@ def judge(
         Examples(cell.model, len(cell.items), tuple(notes)),
         standings,
         guarantee,
-        _depths(cell, contest, objective),
+        _depths(results),
     )
 
 
@@ -110,7 +108,7 @@ class _Results:
     cell: Cell
     run: Mapping[str, Any]
     contest: Contest | None
-    objective: Objective | None = None
+    balanced: bool = False
 
     @cached_property
     def truths(self) -> list[np.ndarray]:
@@ -131,6 +129,14 @@ class _Results:
         """The right option of each item."""
         pairs = zip(self.options, self.truths, strict=True)
         return np.array([names[int(t.argmax())] for names, t in pairs])
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """The weight of each item: 1, or that of its class if mean recall counts [items]."""
+        if not self.balanced:
+            return np.ones(len(self.labels))
+        weights = class_weights(self.labels)
+        return np.array([weights[label] for label in self.labels.tolist()])
 
     @cached_property
     def groups(self) -> Groups:
@@ -172,8 +178,8 @@ class _Results:
         if self.contest is None:
             return self.best_correction
         probe = self.contest.entrant.probe.name
-        if self.objective is not None:
-            return probe  # corrections are tested only for accuracy
+        if self.balanced:
+            return probe  # corrections have no class weights
         return self._best([self.best_correction, probe])
 
     def _best(self, names: Sequence[str]) -> str:
@@ -182,21 +188,18 @@ class _Results:
     @property
     def constant(self) -> str | None:
         """The answer of the baseline that gives all texts the same answer."""
-        return next((str(self.crossed[n][0]) for n in CONSTANTS if n in self.crossed), None)
+        return str(self.crossed[LARGEST][0]) if LARGEST in self.crossed else None
 
     def worth(self, name: str) -> np.ndarray:
-        """Return the worth of each answer of a contestant [items]; nan if it does not apply."""
-        if self.objective is None:
-            return self.right[name]
-        truths = self.labels.tolist()
-        if name == MODEL:
-            return self.objective.values(truths, self.model_answers)
-        worth = self.objective.values(truths, self.answers(name))
-        return np.where(np.isnan(self.right[name]), np.nan, worth)
+        """Return the worth of each answer of a contestant [items]; nan if it does not apply.
+
+        The mean over items is the accuracy or the mean recall.
+        """
+        return (self.base if name == MODEL else self.right[name]) * self.weights
 
     def with_worth(self, line: Standing) -> Standing:
-        """Return the standing of a contestant with its worth on the objective."""
-        if self.objective is None:
+        """Return the standing of a contestant with its mean recall if that ranks it."""
+        if not self.balanced:
             return line
         worth = self.worth(line.name)
         return replace(line, worth=None if np.isnan(worth).all() else float(np.nanmean(worth)))
@@ -294,33 +297,15 @@ def _answers(results: _Results, method: str, stands: np.ndarray) -> tuple[RowAns
     )
 
 
-def _classes(
-    results: _Results, corrected: np.ndarray, promised: Mapping[str, float]
-) -> tuple[Class, ...]:
+def _classes(results: _Results, corrected: np.ndarray) -> tuple[Class, ...]:
     classes = []
     for label in np.unique(results.labels).tolist():
         among = results.labels == label
         before, after = results.base[among], corrected[among]
         *_, p = paired(after - before, results.groups[among])
         recall = float(before.mean()), float(np.nanmean(after))
-        classes.append(Class(label, int(among.sum()), *recall, p, promised.get(label)))
+        classes.append(Class(label, int(among.sum()), *recall, p))
     return tuple(classes)
-
-
-def _promised(
-    results: _Results, outcome: Outcome | None, contest: Contest | None
-) -> dict[str, float]:
-    """Return the guaranteed recall by class under the certificate."""
-    if outcome is None or (trial := outcome.finding.chosen) is None:
-        return {}
-    finding, items = outcome.finding, outcome.sample.items
-    tested, right = np.ones(len(items), dtype=bool), items.right(trial.policy)
-    if contest is not None and is_probe(trial.policy.method):
-        entrant = contest.entrant
-        tested, right = entrant.tested, entrant.right
-    # The policy has a share of the certificate's level; all classes together get that share.
-    level = finding.terms.level * trial.share
-    return recall_bounds(results.labels[tested], right[tested], items.groups[tested], level)
 
 
 def _certified(
@@ -332,8 +317,8 @@ def _certified(
         trials = [trial for trial in finding.trials if trial.policy.method == best]
         return {"needed": needed(trials, terms, finding.items)}
     line, tested = _against_model(results, "certified", corrected), trial.evidence
-    if results.objective is not None:
-        line = replace(line, worth=float(np.nanmean(results.worth(best))))
+    if results.balanced:
+        line = replace(line, worth=float(np.nanmean(corrected * results.weights)))
     right = tested.base_right + tested.fixed - tested.broken
     compared = {MODEL: tested, **outcome.baselines}
     return {
@@ -348,28 +333,25 @@ def _certified(
     }
 
 
-def _counted(name: str, right: int, evidence: GroupEvidence) -> Standing:
+def _counted(name: str, right: int, evidence: Evidence) -> Standing:
     """Return the standing of answers on the labels that tested the certified method."""
-    items, fixed, broken = map(int, (evidence.items, evidence.fixed, evidence.broken))
+    items, fixed, broken = evidence.items, evidence.fixed, evidence.broken
     bounds = clopper_pearson(float(right), items, _TAIL)
     return Standing(name, right / items, *bounds, fixed, broken, items=items)
 
 
-def _depths(cell: Cell, contest: Contest | None, objective: Objective | None) -> DepthAccuracy:
+def _depths(results: _Results) -> DepthAccuracy:
     """Return the accuracy by depth of head and probes; classes are weighted as in the fits."""
+    cell, contest = results.cell, results.contest
     fit = controls(cell).fit
     middle = None if fit is None else fit.middle
     if contest is None or not len(contest.by_depth):
         return DepthAccuracy(middle=middle)
-    right, sum_of_weights = np.zeros(len(contest.by_depth)), 0.0
+    right = np.zeros(len(contest.by_depth))
     for places, frame in cell.slices("trajectory"):
         for place, S in zip(places, frame["trajectory"], strict=True):
-            truth = np.asarray(cell.items["truthful"].iloc[int(place)], dtype=bool)
-            weight = 1.0
-            if objective is not None:
-                weight = objective.weights[objective.options[int(truth.argmax())]]
-            right += weight * truth[np.stack([*S]).argmax(axis=0)]
-            sum_of_weights += weight
-    head = (right / sum_of_weights).tolist()
+            truth = results.truths[int(place)]
+            right += results.weights[int(place)] * truth[np.stack([*S]).argmax(axis=0)]
+    head = (right / results.weights.sum()).tolist()
     pairs = tuple(zip(head, contest.by_depth.tolist(), strict=True))
     return DepthAccuracy(pairs, contest.curve, middle)

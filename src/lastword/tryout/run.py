@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from lastword.decide.decider import Decider
-from lastword.decide.item import candidates_of
 from lastword.decide.questions_file import write_questions
 from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.decide.tracer import Tracer
@@ -25,9 +24,8 @@ from lastword.probes.probe import SUFFIX, Probe
 from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
 from lastword.trust.certification import Outcome, Sample, outcome, sample_of
-from lastword.trust.claims import Claim, ControlResults, claims
+from lastword.trust.claims import Claim, claims
 from lastword.trust.claims import judge as judge_claims
-from lastword.trust.objective import ACCURACY, Objective, objective_from
 from lastword.trust.other_methods import control_results
 from lastword.trust.policy import CERTIFIABLE, Policy, Promise, is_probe
 from lastword.trust.terms import Terms
@@ -39,7 +37,7 @@ from lastword.tryout.page import write_page
 from lastword.tryout.prompts import BUDGET, Race, file_of, race
 from lastword.tryout.rounds import begin
 from lastword.tryout.table_options import TableOptions
-from lastword.tryout.verdict import FILE, Verdict
+from lastword.tryout.verdict import ACCURACY, BALANCED, FILE, Verdict
 from lastword.tryout.words import advise
 
 _log = logging.getLogger("lastword")
@@ -59,7 +57,7 @@ class TryJob:
         template_name: The template's name as the user gave it; None if lastword chose it.
         readers: Sentence encoders that take part.
         proves: False leaves certificate and second round to the caller.
-        objective: Function that makes the objective from labels; None for accuracy.
+        balanced: True to fit and rank by mean recall, False by accuracy.
     """
 
     tracer: Tracer
@@ -70,7 +68,7 @@ class TryJob:
     template_name: str | None = None
     readers: tuple[Encoder, ...] = ()
     proves: bool = True
-    objective: Callable[[Sequence[str]], Objective] | None = None
+    balanced: bool = False
 
     @property
     def items(self) -> int:
@@ -92,7 +90,7 @@ class TryJob:
             f"{self.items} labelled examples with {options}. The model and every correction "
             f"answer each, and other prompts get at most {_duration(self.budget)}",
         ]
-        if self.objective is None and self.items < self.terms.least:
+        if self.items < self.terms.least:
             lines.append(
                 f"too few to certify anything: {self.terms.least} labels are needed. The results "
                 "are shown anyway"
@@ -135,17 +133,18 @@ class TryJob:
         stage("certifying")
         terms = replace(self.terms, methods=sample.methods)
         if contest is not None:
-            probe, objective = contest.entrant.probe.name, material.objective
-            # Corrections cannot be fitted to an objective.
-            methods = (*sample.methods, probe) if objective is None else (probe,)
-            terms = replace(terms, methods=methods, test="unconditional", objective=objective)
+            probe = contest.entrant.probe.name
+            # Corrections have no class weights.
+            methods = (probe,) if self.balanced else (*sample.methods, probe)
+            terms = replace(terms, methods=methods)
         certified = self._certify(sample, terms, contest, material) if self.proves else None
         stage("trying other prompts")
         raced = race(self.tracer, self.labels, self.template, self.budget)
-        every = None if self.objective is None else self.objective(material.truths)
-        verdict = judge(sample, certified, terms, contest, raced, notes=notes, objective=every)
+        verdict = judge(
+            sample, certified, terms, contest, raced, notes=notes, balanced=self.balanced
+        )
         commands = self._commands(verdict, out, _unlike(contest))
-        if self.proves and self.objective is None and out is not None and contest is not None:
+        if self.proves and not self.balanced and out is not None and contest is not None:
             stage("drawing rows for a second round")
             more = self.template_name, self.terms, self.readers
             commands += begin(out, self.tracer, self.labels, contest.refit, *more)
@@ -167,14 +166,7 @@ class TryJob:
         answered = [rows[str(id)] for id in cell.items["id"]]
         texts, questions, truths, *_ = zip(*answered, strict=True)
         labelled = texts, questions, truths, sample.items.groups, cell
-        material = Material(*labelled, self.template, self.readers)
-        if self.objective is None:
-            return material
-        # The class weights must not depend on the labels that test the probe.
-        fit_truths = [truths[i] for i in np.flatnonzero(material.fit_half)]
-        if not fit_truths:
-            raise InputError("an objective needs labelled rows of at least two groups")
-        return replace(material, objective=self.objective(fit_truths))
+        return Material(*labelled, self.template, self.readers, self.balanced)
 
     def _certify(
         self, sample: Sample, terms: Terms, contest: Contest | None, material: Material
@@ -185,21 +177,18 @@ class TryJob:
         question = self.labels.question
         questions = () if question is None else (question_digest(question),)
         if contest is None:
-            return None if self.objective is not None else outcome(sample, terms, questions)
+            return None if self.balanced else outcome(sample, terms, questions)
         items, entrant = sample.items, contest.entrant
         truths, tested, name = np.array(material.truths), entrant.tested, entrant.probe.name
 
-        def claim(before: np.ndarray, base: np.ndarray, shown: np.ndarray) -> Claim:
+        def claim(base: np.ndarray, shown: np.ndarray) -> Claim:
             """Return the claim that answers are better than others, on the labels of the test."""
             rows = base[tested], shown[tested], items.groups[tested]
-            gains = entrant.gains(terms.objective, truths, before)
-            return Claim(Policy((name,), 0.0, name), 1.0, *rows, gains=gains)
+            return Claim(Policy((name,), 0.0, name), 1.0, *rows)
 
-        probe = claim(contest.base, items.mc1_base > 0, entrant.right)
+        probe = claim(items.mc1_base > 0, entrant.right)
         finding = judge_claims(claims(items, sample.scalar, terms, sample.failed, probe), terms)
-        controls = ControlResults({}, np.nan)  # controls exist only for accuracy
-        if terms.objective is None:
-            controls = control_results(finding, items, sample.cells, sample.scalar)
+        controls = control_results(finding, items, sample.cells, sample.scalar)
         certified = Outcome(sample, finding, controls, questions)
         if finding.chosen is None:
             return certified
@@ -214,9 +203,7 @@ class TryJob:
         # The baselines are fitted to one half of the labels, so even a correction is compared
         # with them on the other half.
         baselines = {
-            baseline: claim(answers, answers == truths, shown)
-            .with_failed(sample.failed, terms)
-            .evidence(terms)
+            baseline: claim(answers == truths, shown).with_failed(sample.failed).evidence
             for baseline, answers in contest.baselines.items()
         }
         return replace(certified, baselines=baselines)
@@ -339,7 +326,10 @@ def ready(
     Raises:
         InputError: No such template, level or objective.
     """
-    options = None if labels.question is None else candidates_of(labels.question)
+    if objective not in (ACCURACY, BALANCED):
+        raise InputError(f"--objective is accuracy or balanced, not {objective!r}")
+    if objective == BALANCED and labels.question is None:
+        raise InputError("--objective balanced needs the same options for every row")
     return TryJob(
         tracer,
         labels,
@@ -348,7 +338,7 @@ def ready(
         budget,
         template,
         tuple(readers),
-        objective=objective_from(objective, options),
+        balanced=objective == BALANCED,
     )
 
 
@@ -396,8 +386,8 @@ def try_labels(
         delta: Maximum probability that the guarantee does not hold; in (0, 1).
         readers: Sentence encoders that take part: an `Encoder`, a hub name, a folder, `minilm` or
             `mpnet`.
-        objective: `accuracy`, `balanced` (mean recall over classes), or `cost=FILE`, a table with
-            the cost of each answer by truth. Probes are fitted, ranked and certified for it.
+        objective: `accuracy` or `balanced`: probes are fitted and ranked by mean recall over the
+            classes.
 
     Raises:
         InputError: The table cannot be read, or a column cannot be guessed.

@@ -10,7 +10,6 @@ proof.certificate                        # None if the gain is not proven
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,10 @@ from lastword.files.strict_json import from_json, to_json
 from lastword.files.wording import counted
 from lastword.model.encoder import Encoder
 from lastword.probes.probe import Probe
-from lastword.text.question import question_digest
-from lastword.trust.certificate import Certificate, CertifiedProbe
-from lastword.trust.claims import Finding, PolicyTrial
+from lastword.trust.certificate import Certificate
+from lastword.trust.claims import Finding, Trial
 from lastword.trust.drift import LIKENESS, rounded
-from lastword.trust.evidence import GroupEvidence
+from lastword.trust.evidence import Evidence
 from lastword.trust.groups import SEED
 from lastword.trust.policy import Promise, family
 from lastword.trust.second_round import ROWS, DrawnRows, chance_of_proof, deal
@@ -208,7 +206,7 @@ class SecondRound:
         base = np.array([row.model == truth for row, truth in pairs]) | skipped
         every = np.ones(len(rows), dtype=bool)
         # The pool has one text per group, so all rows are independent.
-        evidence = GroupEvidence.of(base, right, np.arange(len(rows)), changed=every)
+        evidence = Evidence.of(base, right, np.arange(len(rows)), changed=every)
         drawn = DrawnRows(
             self.pool,
             len(self.rows),
@@ -222,25 +220,20 @@ class SecondRound:
         certificate = self._certificate(drawn, evidence) if proven else None
         return Proof(drawn, certificate, self._words(drawn, proven=proven))
 
-    def _certificate(self, drawn: DrawnRows, evidence: GroupEvidence) -> Certificate:
-        probe, state = self.probe, self.probe.state
-        assert state is not None
-        methods, test = (probe.name,), "unconditional"
-        terms = Terms(self.alpha, self.delta, methods=methods, promise=self.promise, test=test)
+    def _certificate(self, drawn: DrawnRows, evidence: Evidence) -> Certificate:
+        probe = self.probe
+        terms = Terms(self.alpha, self.delta, methods=(probe.name,), promise=self.promise)
         ((policy, share),) = family("mix", terms.methods, terms.promise).items()
-        trial = PolicyTrial(policy, evidence, True, share)
-        # The trial's `certified` is set here: `drawn.proves` has tested it, at the look's level.
+        trial = Trial(policy, share, evidence)
+        # `drawn.proves` has tested the trial, at the level of the look.
         counts = evidence.items, evidence.groups, evidence.base_right
-        question = question_digest(probe.question)
-        return Certificate.of(
+        return Certificate.for_probe(
             probe.subject,
             Finding(terms, *counts, (trial,), trial, None),
+            probe.certified(1.0),
+            probe.template,
+            {LIKENESS: self.reference},
             benchmarks=dict(self.benchmarks),
-            templates=(probe.template,),
-            questions=(question,),
-            versions={"lastword": version("lastword")},
-            reference={LIKENESS: self.reference},
-            probe=CertifiedProbe(probe.digest, question, SEED, 1.0, state.depth, state.pooling),
             second=drawn,
         )
 

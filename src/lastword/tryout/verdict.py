@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from lastword.probes.controls import Addition
-from lastword.trust.objective import ACCURACY
 from lastword.tryout.prompts import WITH_PROBE
 
 FILE, SCHEMA = "verdict.json", 1
+ACCURACY, BALANCED = "accuracy", "balanced"
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,7 @@ class Standing:
         broken: Number of the model's right answers that it makes wrong.
         p: p-value of McNemar's exact test against the model, two-sided, over groups of examples.
         items: Number of labelled items that it answered; None for all of them.
-        worth: Mean worth of an answer by the objective: mean recall, or minus the mean cost. None
-            for accuracy, and if it was not measured.
+        worth: Mean recall over the classes, if it ranks the contestants; else None.
     """
 
     name: str
@@ -50,7 +49,6 @@ class Class:
         model: Recall of the model.
         corrected: Recall of the best contestant.
         p: p-value of McNemar's exact test between the two, two-sided, over groups of examples.
-        at_least: Guaranteed recall of `corrected` (see `slices.recall_bounds`), or None.
     """
 
     label: str
@@ -58,7 +56,6 @@ class Class:
     model: float
     corrected: float
     p: float
-    at_least: float | None = None
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ class Standings:
             on rows that are not examples. `fixed` and `broken` compare on the same rows: the
             model with its current prompt, a probe with `best`.
         prompts_left_out: Prompts that were not tested, with the reason.
-        objective: `accuracy`, `balanced` or `cost`; contestants are ranked and certified by it.
+        objective: `accuracy` or `balanced` (mean recall); contestants are ranked by it.
         constant: The answer of the constant baseline; None if options differ by row.
     """
 
@@ -133,7 +130,7 @@ class Standings:
         return self.line("the model")
 
     def value(self, line: Standing) -> float:
-        """Return the figure that a line is ranked by: accuracy, or worth by the objective."""
+        """Return the figure that a line is ranked by: accuracy or mean recall."""
         return line.right if line.worth is None else line.worth
 
     @property

@@ -9,12 +9,10 @@ from lastword.decide.decision_prompt import DecisionPrompt
 from lastword.decide.templates import TEMPLATES
 from lastword.files.wording import counted, percent
 from lastword.probes.trajectory import TrajectoryProbe
-from lastword.trust.objective import ACCURACY
 from lastword.trust.policy import CERTIFIABLE, is_probe
-from lastword.trust.slices import LEAST_OF_CLASS
-from lastword.tryout.contest import CONSTANTS, SIMPLE
+from lastword.tryout.contest import LARGEST, SIMPLE
 from lastword.tryout.prompts import WITH_PROBE, file_of
-from lastword.tryout.verdict import Advice, Standing, Standings, Verdict
+from lastword.tryout.verdict import ACCURACY, BALANCED, Advice, Standing, Standings, Verdict
 
 _WIDTH = 20  # characters per bar
 _LISTED = 5  # maximum number of rows listed in a sentence
@@ -24,7 +22,7 @@ _FEWEST = 30  # minimum number of labels in the first half for such a statement
 _FREE = 0.005  # share of the model's compute below which a cost is called negligible
 _FEW_OF_CLASS = 5  # a class with fewer rows is not reported as the weakest
 _RECALL = "recall by class"
-_MEASURES = {ACCURACY: "accuracy", "balanced": "mean recall", "cost": "mean cost"}
+_MEASURES = {ACCURACY: "accuracy", BALANCED: "mean recall"}
 
 
 def advise(verdict: Verdict, commands: Sequence[str] = ()) -> Advice:
@@ -67,8 +65,7 @@ def headline(verdict: Verdict) -> str:
     # over it is certified. If nothing is certified, it also has to beat the model and chance.
     if (simple := crossed.simple) is not None and simple.name == contest.simple and not beaten:
         least = simple.low if simple.worth is None else simple.worth
-        chance = -np.inf if contest.objective == "cost" else contest.line("chance").right
-        if proven or least > max(contest.value(crossed.model), chance):
+        if proven or least > max(contest.value(crossed.model), contest.line("chance").right):
             return _no_model(crossed, simple, verdict)
     if not proven:
         return _likely(crossed, verdict)
@@ -98,8 +95,7 @@ def _crossed(verdict: Verdict) -> _Compared:
 def _held_out(verdict: Verdict) -> _Compared | None:
     """Return the comparison on the labels that test a certified probe.
 
-    None for a correction, and for objectives other than accuracy, because these standings hold
-    only counts.
+    None for a correction, and if mean recall counts, because these standings hold only counts.
     """
     certificate = verdict.certificate
     probe = is_probe(certificate.method or "") and verdict.contest.objective == ACCURACY
@@ -164,7 +160,7 @@ def _certified_gain(on: _Compared, verdict: Verdict) -> str:
 def _baseline(simple: Standing, verdict: Verdict, always: str, article: str = "") -> str:
     """Return a baseline in words: `always` and the constant answer, or its name."""
     contest = verdict.contest
-    if simple.name not in CONSTANTS:
+    if simple.name != LARGEST:
         return f"{article}{simple.name}"
     label = contest.constant
     if label is None:
@@ -173,17 +169,13 @@ def _baseline(simple: Standing, verdict: Verdict, always: str, article: str = ""
 
 
 def score(line: Standing, contest: Standings) -> str:
-    """Return the figure that a line is ranked by as text: accuracy, mean recall or mean cost."""
-    if contest.objective == "cost" and line.worth is not None:
-        return f"{0.0 - line.worth:.3g}"
+    """Return the figure that a line is ranked by as text: accuracy or mean recall."""
     return percent(contest.value(line))
 
 
 def gain(least: float | None, contest: Standings) -> str:
     """Return a bound as text, such as `at least 9.2 points`; 0 becomes `more than 0`."""
-    if contest.objective == "cost":
-        return f"{f'at least {least:.2g}' if least else 'more than 0'} of cost per row"
-    of = "" if contest.objective == ACCURACY else f" of {_MEASURES[contest.objective]}"
+    of = "" if contest.objective == ACCURACY else " of accuracy"
     return f"{f'at least {_points(least)}' if least else 'more than 0 points'}{of}"
 
 
@@ -257,13 +249,12 @@ def _over_baselines(verdict: Verdict) -> Iterator[str]:
         figures = f" (accuracy: {figures} on the same labels)"
         yield (
             f"Gain over the model: {gain(certificate.net_at_least, contest)}. Gain over the best "
-            f"baseline: {over}{figures if contest.objective == ACCURACY else ''}. "
-            f"Each bound holds {sure}."
+            f"baseline: {over}{figures}. Each bound holds {sure}."
         )
-    if certificate.method is not None and contest.objective == "balanced":
+    if certificate.line is not None and contest.objective == BALANCED:
         yield (
-            "In these bounds, each class is weighted by its share of the labels that made the "
-            "probe, so that the weights were fixed before the test."
+            "The certificate is about accuracy. Mean recall is an estimate by cross-validation: "
+            f"{score(contest.model, contest)} → {score(certificate.line, contest)}."
         )
 
 
@@ -395,13 +386,6 @@ def _classes(verdict: Verdict) -> Iterator[str]:
         return
     before, after = map(percent, contest.macro)
     yield f"Mean recall over classes: model {before}, {contest.best} {after}."
-    if sure := [one for one in contest.classes if one.at_least is not None]:
-        bounds = ", ".join(f"`{one.label}` at least {percent(one.at_least or 0.0)}" for one in sure)
-        yield (
-            f"Guaranteed recall per class ({percent(1 - verdict.certificate.delta)} confidence, "
-            f"jointly): {bounds}. Classes with fewer than {LEAST_OF_CLASS} test labels have no "
-            "guarantee."
-        )
     if hurt := [one for one in contest.classes if one.corrected < one.model and one.p < 0.05]:
         names = ", ".join(
             f"`{one.label}` ({percent(one.model)} → {percent(one.corrected)})" for one in hurt
