@@ -25,10 +25,8 @@ Graphical procedures (Bretz 2009), Holm and chains certify no more often with so
 (`experiments/results/procedures.json`).
 """
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -310,12 +308,10 @@ def needed(trials: Sequence[Trial], terms: Terms, items: int | None = None) -> i
     """
     items = items or max(trial.evidence.items for trial in trials)
     # Each size is about 1 to 2% above the one before.
-    sizes = np.unique(np.geomspace(items, _LARGEST, _SIZES).astype(int))[1:].tolist()
+    sizes = np.unique(np.geomspace(items, _LARGEST, _SIZES).astype(int))[1:]
     alpha = terms.alpha if terms.promise == "breaks" else None
-
-    def passes(trial: Trial, size: int) -> bool:
-        return trial.evidence.p_grown(size / items, alpha) <= terms.delta * trial.share
-
-    gaining = [trial for trial in trials if trial.gain > 0 and passes(trial, sizes[-1])]
-    enough = [sizes[bisect_left(sizes, True, key=partial(passes, trial))] for trial in gaining]
-    return min(enough, default=None)
+    enough = np.zeros(len(sizes), dtype=bool)
+    for trial in trials:
+        if trial.gain > 0:
+            enough |= trial.evidence.p_grown(sizes / items, alpha) <= terms.delta * trial.share
+    return int(sizes[enough.argmax()]) if enough.any() else None

@@ -5,7 +5,6 @@ group is one draw, whose value is the mean over its items. If every item is a gr
 values are 0 or 1 and the tests are exact.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -165,18 +164,16 @@ class Evidence:
         # A loss is largest if the share of changed answers is, so this bounds that share above.
         return won * upper_bound(changed, self.groups, part, True)
 
-    def p_grown(self, factor: float, alpha: float | None) -> float:
-        """Return the p-value of a gain with more groups at the same rates.
-
-        Counts are rounded against a gain.
+    def p_grown(self, factors: Float[np.ndarray, " sizes"], alpha: float | None) -> np.ndarray:
+        """Return the p-values of a gain with more groups at the same rates, rounded down.
 
         Args:
-            factor: The number of groups, in present ones.
+            factors: Numbers of groups, in present ones.
             alpha: Maximum share of broken answers, or None to test the gain only.
         """
-        groups, discordant = (math.floor(n * factor) for n in (self.groups, self.discordant))
-        p = float(at_least(0.5, (self.lost + 1) / 2, discordant, self.exact))
-        return p if alpha is None else max(p, float(at_least(alpha, self.rate, groups, self.exact)))
+        groups, discordant = (np.floor(n * factors) for n in (self.groups, self.discordant))
+        p = at_least(0.5, (self.lost + 1) / 2, discordant, self.exact)
+        return p if alpha is None else np.maximum(p, at_least(alpha, self.rate, groups, self.exact))
 
 
 def group_means(
