@@ -110,9 +110,10 @@ def by_split(population: Population, labels: int, rng: np.random.Generator, *, h
     fit, test = (np.flatnonzero(np.isin(population.groups, names[i::2])) for i in (0, 1))
     answers = population.policy(fit, held=held)
     model, right = (a[test] == population.truths[test] for a in (population.base, answers))
-    test_of = "unconditional" if held else None
-    terms = Terms(delta=DELTA, methods=("probe",), promise="gain", test=test_of)
-    claim = Claim(Policy(("probe",), 0.0, "probe"), 1.0, model, right, population.groups[test])
+    # The unconditional test belongs to the name of a probe; other methods have the sign test.
+    name = "probe" if held else "pooled"
+    terms = Terms(delta=DELTA, methods=(name,), promise="gain")
+    claim = Claim(Policy((name,), 0.0, name), 1.0, model, right, population.groups[test])
     finding = judge([claim], terms)
     bound = finding.worth["net_at_least"] if finding.chosen else 0.0
     return finding.chosen is not None, bound, population.gain(answers, fit)

@@ -15,7 +15,8 @@ import warnings
 import numpy as np
 from mapie.risk_control import BinaryClassificationController
 
-from lastword.trust.predictions import LEVELS, certify_plain, plain_table
+from lastword.trust.automation import quantiles
+from lastword.trust.predictions import certify_plain, plain_table
 
 ERROR, DELTA, FALLING = 0.05, 0.05, 0.2
 ROWS, METHODS = (200, 500, 1000), ("bonferroni", "bonferroni_holm", "fixed_sequence")
@@ -34,8 +35,7 @@ def of_lastword(confidence: np.ndarray, right: np.ndarray) -> float | None:
         {"prediction": "a", "truth": "ba"[int(ok)], "confidence": repr(float(sure))}
         for sure, ok in zip(confidence, right, strict=True)
     ]
-    step = certify_plain(plain_table(rows), delta=DELTA, error=ERROR).certificate.threshold
-    return None if step is None else step.threshold
+    return certify_plain(plain_table(rows), delta=DELTA, error=ERROR).certificate.threshold
 
 
 def of_mapie(confidence: np.ndarray, right: np.ndarray, method: str) -> float | None:
@@ -45,7 +45,7 @@ def of_mapie(confidence: np.ndarray, right: np.ndarray, method: str) -> float | 
         "precision",
         1 - ERROR,
         confidence_level=1 - DELTA,
-        list_predict_params=np.unique(np.quantile(confidence, LEVELS, method="higher")),
+        list_predict_params=np.array(quantiles(confidence)[::-1]),
         fwer_method=method,
     )
     control.calibrate(confidence[:, None], right.astype(int))

@@ -4,7 +4,7 @@
 
 It draws labelled items from populations whose true rates are just below, at, just above and far
 above the promised one, and counts the samples whose certificate is wrong: the broken rate, the
-gain, the threshold of deferral, the monitor and the drift test under 10,000 looks. Each has a
+gain, the threshold of given answers, the monitor and the drift test under 10,000 looks. Each has a
 control, the naive test, which fails. Groups of five, looks at growing
 labels, a family of methods, slices and means over the tested items are included.
 """
@@ -14,7 +14,6 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +22,22 @@ from scipy.stats import binom
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from populations import Kind, Population, at, log_wealth, of_counts
-from populations import chosen as choose
+from populations import Kind, Population, at, changed, log_wealth
 
+from lastword.trust.automation import Automation, climb, quantiles, rungs
 from lastword.trust.claims import certify
-from lastword.trust.deferral import THRESHOLDS, above, defer
 from lastword.trust.drift import Drift
+from lastword.trust.labelled import Labelled
 from lastword.trust.policy import BATCH, CERTIFIABLE, OFF, Policy, family
 from lastword.trust.slices import slices
 from lastword.trust.terms import Terms
-from lastword.trust.testing import holm
+from lastword.trust.testing import at_least, holm
 
 RESULTS = Path(__file__).parent / "results"
 ALPHA, DELTA = 0.05, 0.05
 STEPS = 10_000
 FAMILY = family("mix")
+THRESHOLDS = np.round(np.arange(1, 21) * 0.05, 2)
 POLICIES = [*FAMILY, OFF]  # index -1 is OFF
 MARGINS = [policy.margin for policy in FAMILY]
 Row = dict[str, Any]
@@ -60,6 +60,50 @@ def validity(redraws: int) -> Iterator[Row]:
         for row in claim(redraws):
             most = DELTA + 3 * math.sqrt(DELTA * (1 - DELTA) / row["redraws"])
             yield row | {"delta": DELTA, "valid": row["wrong"] <= most}
+
+
+# --- the choice of a policy, for many samples at once ---------------------------------------------
+
+
+def p_values(
+    fixed: np.ndarray, broken: np.ndarray, groups: int, terms: Terms, exact: bool = True
+) -> np.ndarray:
+    """Return the p-value of each policy's promise; counts are those of groups."""
+    changed = fixed + broken
+    p = at_least(0.5, broken / np.maximum(changed, 1), changed, exact)
+    if terms.promise == "gain":
+        return p
+    return np.maximum(p, at_least(terms.alpha, broken / groups, groups, exact))
+
+
+def choose(
+    fixed: np.ndarray,
+    broken: np.ndarray,
+    groups: int,
+    terms: Terms,
+    shares: dict[Policy, float],
+    exact: bool = True,
+) -> np.ndarray:
+    """Return, per sample, the position of the policy that `judge` would choose; -1 for none."""
+    p = p_values(fixed, broken, groups, terms, exact)
+    gain, margins = fixed - broken, np.array([policy.margin for policy in shares])
+    holds = (p <= terms.delta * np.array([*shares.values()])) & (gain > 0)
+    worth = np.where(holds, 1e6 * gain - broken + margins / 100, -np.inf)
+    return np.where(holds.any(axis=-1), worth.argmax(axis=-1), -1)
+
+
+def draw_counts(
+    population: Population,
+    policies: Iterable[Policy],
+    items: int,
+    redraws: int,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return F and K of every policy in many samples of `items` [redraws, policies]."""
+    drawn = rng.multinomial(items, population.shares, size=redraws)
+    changes = np.array([changed(population.types, policy) for policy in policies], dtype=int)
+    fixed, broken = changes.swapaxes(0, 1)
+    return drawn @ fixed.T, drawn @ broken.T
 
 
 # --- populations --------------------------------------------------------------------------------
@@ -108,8 +152,9 @@ def broken_rates(redraws: int) -> Iterator[Row]:
     populations = {f"{name} alpha": flat(f * ALPHA, 2 * f * ALPHA) for name, f in rates.items()}
     populations["crossing alpha between two margins"] = sloped(1.6 * ALPHA)
     for name, population in populations.items():
-        fixed, broken = population.counts([*FAMILY], 400, redraws, np.random.default_rng(1))
-        places = choose(of_counts(fixed, broken, 400), Terms(ALPHA, DELTA, False), FAMILY)
+        rng = np.random.default_rng(1)
+        fixed, broken = draw_counts(population, FAMILY, 400, redraws, rng)
+        places = choose(fixed, broken, 400, Terms(ALPHA, DELTA), FAMILY)
         over = np.array([population.broken(policy) for policy in POLICIES]) > ALPHA + 1e-12
         plain = np.where(broken <= ALPHA * 400, fixed - broken, -1)
         by_eye = np.where((plain >= 0).any(axis=1), plain.argmax(axis=1), -1)
@@ -130,8 +175,8 @@ def gains(redraws: int) -> Iterator[Row]:
         population = flat(0.1, 0.1 * fixes)
         terms = Terms(delta=DELTA, promise="gain")
         shares = family("mix", promise="gain")
-        fixed, broken = population.counts([*shares], 400, redraws, np.random.default_rng(2))
-        places = choose(of_counts(fixed, broken, 400), terms, shares)
+        fixed, broken = draw_counts(population, shares, 400, redraws, np.random.default_rng(2))
+        places = choose(fixed, broken, 400, terms, shares)
         yield {
             "claim": "gain",
             "population": name,
@@ -149,16 +194,16 @@ def clusters(redraws: int) -> Iterator[Row]:
         rng, shape = np.random.default_rng(6), (redraws, len(FAMILY))
         broken = np.broadcast_to(rng.binomial(count, rate, redraws)[:, None], shape)
         fixed = np.broadcast_to(rng.binomial(count, 0.3, redraws)[:, None], shape)
-        terms = Terms(ALPHA, DELTA, gain=False)
-        alone = of_counts(fixed * size, broken * size, count * size)
-        wrong = choose(replace(alone, groups=count), terms, FAMILY) >= 0
+        terms = Terms(ALPHA, DELTA)
+        wrong = choose(fixed, broken, count, terms, FAMILY, exact=False) >= 0
+        alone = choose(fixed * size, broken * size, count * size, terms, FAMILY) >= 0
         yield {
             "claim": "broken rate",
             "population": f"groups of {size} that break together, just above alpha",
             "redraws": redraws,
             "wrong": float(wrong.mean()),
             "control": "items counted as independent",
-            "control wrong": float((choose(alone, terms, FAMILY) >= 0).mean()),
+            "control wrong": float(alone.mean()),
         }
 
 
@@ -166,14 +211,13 @@ def sequential_looks(redraws: int) -> Iterator[Row]:
     """Test 100 to 1,000 labels, in steps of 100; one wrong certificate is enough."""
     population, looks = flat(1.02 * ALPHA, 4 * ALPHA), 10
     rng = np.random.default_rng(7)
-    counts = [population.counts([*FAMILY], 100, redraws, rng) for _ in range(looks)]
+    counts = [draw_counts(population, FAMILY, 100, redraws, rng) for _ in range(looks)]
     wrong = np.zeros((2, redraws), dtype=bool)
     fixed, broken = (np.cumsum([c[i] for c in counts], axis=0) for i in (0, 1))
     for look in range(looks):
-        evidence = of_counts(fixed[look], broken[look], 100 * (look + 1))
         for place, spent in enumerate((looks, 1)):
-            terms = Terms(ALPHA, DELTA, gain=False, looks=spent, look=min(look + 1, spent))
-            wrong[place] |= choose(evidence, terms, FAMILY) >= 0
+            terms = Terms(ALPHA, DELTA / spent)
+            wrong[place] |= choose(fixed[look], broken[look], 100 * (look + 1), terms, FAMILY) >= 0
     yield {
         "claim": "broken rate",
         "population": f"just above alpha, {looks} looks at growing labels",
@@ -189,14 +233,13 @@ def families(redraws: int) -> Iterator[Row]:
     terms, shares = Terms(ALPHA, DELTA, methods=CERTIFIABLE), family("mix", CERTIFIABLE)
     rng, shape = np.random.default_rng(8), (redraws, len(shares))
     broken, fixed = rng.binomial(400, 1.02 * ALPHA, shape), rng.binomial(400, 0.3, shape)
-    evidence = of_counts(fixed, broken, 400)
     yield {
         "claim": "broken rate",
         "population": f"{len(shares)} policies of methods, just above alpha",
         "redraws": redraws,
-        "wrong": float((choose(evidence, terms, shares) >= 0).mean()),
+        "wrong": float((choose(fixed, broken, 400, terms, shares) >= 0).mean()),
         "control": "each policy tested by itself at delta",
-        "control wrong": float((evidence.p(terms) <= DELTA).any(axis=1).mean()),
+        "control wrong": float((p_values(fixed, broken, 400, terms) <= DELTA).any(axis=1).mean()),
     }
 
 
@@ -216,7 +259,7 @@ def batch_means(redraws: int) -> Iterator[Row]:
             mean = float(d[drawn].mean())
             fixed, broken = flipped(d[drawn], true[drawn], mean, shares)
             over = np.append(flipped(d, true, mean, shares)[1] > ALPHA * len(d), False)  # -1: none
-            place = choose(of_counts(fixed, broken, 400), terms, shares)
+            place = choose(fixed, broken, 400, terms, shares)
             plain = np.where(broken <= ALPHA * 400, fixed - broken, -1)
             by_eye = plain.argmax() if plain.max() >= 0 else -1
             wrong += [over[place], over[by_eye]]
@@ -299,26 +342,37 @@ def error_of(population: Population, policy: Policy, threshold: float) -> float:
     return float(population.shares[answered & ~right].sum() / population.shares[answered].sum())
 
 
+def threshold_of(data: Labelled, policy: Policy, error: float) -> float | None:
+    """Return the threshold that `certify` proves after a choice among all policies."""
+    confidence, right = data.shown(policy)
+    level = DELTA / (Terms().policies + 1)
+    steps = rungs(confidence, ~right, data.groups, quantiles(confidence))
+    rung = Automation(error, climb(steps, error, level)).rung(level)
+    return None if rung is None else rung.threshold
+
+
 def thresholds(redraws: int) -> Iterator[Row]:
     """Test thresholds: wrong if too many of the answers are wrong."""
     population = flattering()
     error = error_of(population, OFF, 0.05) * 0.9999
-    rng, terms, counts = np.random.default_rng(3), Terms(0.6, DELTA, gain=False), np.zeros(4)
+    rng, terms, counts = np.random.default_rng(3), Terms(0.6, DELTA), np.zeros(4)
     for _ in range(redraws):
         data = population.draw(4000, rng)
         chosen = certify(data, "mix", terms).policy
-        answered, wrong = above(*data.shown(chosen))
+        confidence, right = data.shown(chosen)
+        over = confidence[:, None] >= THRESHOLDS
+        answered, wrong = over.sum(axis=0), (over & ~right[:, None]).sum(axis=0)
         by_holm = np.flatnonzero(holm(binom.cdf(wrong, answered, error)) <= DELTA)
         by_rate = np.flatnonzero(wrong <= error * answered)
         candidates = [
-            defer(data, chosen, error, DELTA, Terms().policies).threshold,
+            threshold_of(data, chosen, error),
             THRESHOLDS[by_holm[0]] if by_holm.size else None,
             THRESHOLDS[by_rate[0]] if by_rate.size else None,
         ]
         counts[:3] += [
             t is not None and error_of(population, chosen, t) > error for t in candidates
         ]
-        without = defer(data, OFF, error, DELTA, Terms().policies).threshold
+        without = threshold_of(data, OFF, error)
         counts[3] += without is not None and error_of(population, OFF, without) > error
     shares = (counts / redraws).tolist()
     row = {"claim": "defer", "redraws": redraws}

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from lastword.trust.automation import Automation, Errors, Rung
 from lastword.trust.certificate import Certificate, Subject
 from lastword.trust.claims import Trial
 from lastword.trust.evidence import Evidence
@@ -108,6 +109,11 @@ def certificate(
         for p, share in family(scalar, terms.methods, terms.promise).items()
     )
     return Certificate(subject, terms, policy, trials, **more)
+
+
+def above(threshold: float, answerers: int = 5) -> Automation:
+    """Return the proof that at most 10% of the answers at or above a threshold are wrong."""
+    return Automation(0.1, (Rung(threshold, 0.8, Errors(300, 300, 0.03)),), answerers)
 
 
 def at(items: Labelled, places: np.ndarray) -> Labelled:

@@ -25,7 +25,7 @@ from families import build, tokenizer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.database import DirectoryBasedExampleDatabase
-from populations import certificate
+from populations import above, certificate
 
 from lastword.decide.questions_file import read_questions
 from lastword.errors import TraceError
@@ -134,11 +134,9 @@ def gguf() -> bytes:
 @cache
 def valid_certificate() -> Certificate:
     subject = Subject("org/model", {"weights": "a1b2", "dtype": "float32"})
-    terms = Terms(0.02, 0.05, gain=True, error=0.1)
-    more = {"answered": 300, "wrong": 0.03, "reference": {"confidence": (0.25, 1.0)}}
-    return certificate(
-        subject, Policy(("decisive", "mix"), 1.0), terms, 50, 1, threshold=0.35, **more
-    )
+    policy, terms = Policy(("decisive", "mix"), 1.0), Terms(0.02, 0.05, error=0.1)
+    more = {"automation": above(0.35), "reference": {"confidence": (0.25, 1.0)}}
+    return certificate(subject, policy, terms, 50, 1, **more)
 
 
 @cache

@@ -24,8 +24,8 @@ TEMPLATE = "demo/prompt 1 (a3ab503dc64d)"
 
 
 def certificate(policy, **changes):
-    options = {"templates": (TEMPLATE,), "answered": 300, "wrong": 0.03}
-    base = populations.certificate(Decider.demo().subject, policy, Terms(error=0.1), 9, **options)
+    subject, terms = Decider.demo().subject, Terms(error=0.1)
+    base = populations.certificate(subject, policy, terms, 9, templates=(TEMPLATE,))
     return replace(base, **changes)
 
 
@@ -64,7 +64,7 @@ def test_a_certificate_of_another_model_or_theta_is_refused(tmp_path):
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "certificate.toml"
-    path.write_text(certificate(OFF, threshold=0.99).to_toml())
+    path.write_text(certificate(OFF, automation=populations.above(0.99)).to_toml())
     return path
 
 

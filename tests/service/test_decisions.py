@@ -126,9 +126,7 @@ def deferring(
         Terms(0.1, 0.05, error=0.1),
         0,
         items=300,
-        answered=300,
-        wrong=0.03,
-        threshold=threshold,
+        automation=populations.above(threshold),
         templates=(questionnaire.template_name,),
         **more,
     )
