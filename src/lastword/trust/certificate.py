@@ -416,9 +416,10 @@ class Certificate:
 
     def describe(self) -> dict[str, Any]:
         """Return the entries that runs and services show; long ones are left out or shortened."""
-        left_out = ("schema", "reference", "subject", "means", "trials")
+        left_out = ("schema", "reference", "means", "trials")
         entries = {name: value for name, value in self.to_dict().items() if name not in left_out}
-        return entries | {"subject": self.subject.digest, "counts": asdict(self.counts)}
+        shown = {"subject": self.subject.digest, "threshold": self.threshold}
+        return defined(entries | shown | {"counts": asdict(self.counts)})
 
     def to_toml(self) -> str:
         """Return the file's text."""
