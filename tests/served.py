@@ -133,7 +133,7 @@ def together(served: Running, held: Held, bodies: Sequence[Any]) -> list[httpx.R
         first = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "first"})
         served.wait_for(lambda: held.busy)
         rest = [pool.submit(served.client.post, "/v1/correct", json=body) for body in bodies]
-        served.wait_for(lambda: served.service.model.waiting == len(bodies))
+        served.wait_for(lambda: served.service.line.waiting == len(bodies))
         held.go.set()
         assert first.result().json()["id"] == "first"
         return [one.result() for one in rest]
@@ -155,7 +155,7 @@ def running(
     """Serve a tracer until the block ends; `mount` adds to the application before it starts."""
     stream = io.StringIO() if stream is None else stream
     chosen = Settings(port=0, **({"drain_seconds": 0.0} | settings))
-    log = Log(stream, prompts=chosen.log_prompts, characters=2**20)
+    log = Log(stream, prompts=chosen.log_prompts)
     app = create_app(decider_of(model), chosen, log, dialects)
     if mount is not None:
         mount(app)

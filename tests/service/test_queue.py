@@ -5,12 +5,12 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastword.service.worker import Order, Queue
+from lastword.service.queue import Order, Queue
 
 
 class Entry(Order):
     def __init__(self, name: str, client: str, batch: bool = False) -> None:
-        super().__init__(client=client, batch=batch)
+        super().__init__(client=client, batch=batch, future=None)
         self.name = name
 
 

@@ -10,9 +10,8 @@ from starlette.exceptions import HTTPException
 
 from lastword.decide.decider import Decider
 from lastword.errors import TraceError
-from lastword.service.dialect import Dialect, Paths, StrictRoute
+from lastword.service.dialect import Dialect, Paths
 from lastword.service.dialects import DIALECTS
-from lastword.service.dialects.native import PROBES
 from lastword.service.guard import Guard
 from lastword.service.log import Log
 from lastword.service.pages import add_pages
@@ -50,11 +49,8 @@ def create_app(
         dependencies=[Depends(HTTPBearer(auto_error=False))] if service.settings.token else [],
     )
     app.state.service = service
-    app.router.route_class = StrictRoute
-    for dialect in (*dialects, PROBES):
-        dialect.add_to(app)
     add_pages(app, explorer=service.settings.explorer)
-    add_guard(app, (*dialects, PROBES))
+    add_dialects(app, dialects)
     return app
 
 
@@ -65,9 +61,11 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.service.close()
 
 
-def add_guard(app: FastAPI, dialects: Sequence[Dialect]) -> None:
-    """Put the guard around an application, and give errors the form of their route's dialect."""
-    paths = Paths(app, dialects)
+def add_dialects(app: FastAPI, dialects: Sequence[Dialect]) -> None:
+    """Add routes to an application, with the guard around it and their form of refusals."""
+    for dialect in dialects:
+        app.include_router(dialect.router)
+    paths = Paths(app.routes, dialects)
     app.add_middleware(Guard, service=app.state.service, paths=paths)
 
     async def refuse(request: Request, error: Exception) -> Response:
@@ -79,8 +77,6 @@ def add_guard(app: FastAPI, dialects: Sequence[Dialect]) -> None:
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        if isinstance(error.__cause__, Refusal):  # raised while FastAPI read the body
-            return await refuse(request, error.__cause__)
         code = "not_found" if error.status_code == 404 else "invalid_body"
         return await refuse(request, Refusal(code, str(error.detail)))
 

@@ -3,90 +3,25 @@
 The service gets dialects as values, and has no code for any one of them.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
+from starlette.routing import BaseRoute
 
 from lastword.files.strict_json import from_json, to_json
-from lastword.service.call import JSON, takes
 from lastword.service.refusal import Refusal
-from lastword.service.schema import ErrorAnswer, native_form, require_few
+from lastword.service.schema import ErrorAnswer, native_form
 
-_REFUSED = {"description": "a refusal, by its status and the header `x-refusal`"}
-_SMALL_BYTES = 2**14  # a larger body is parsed in a thread
-
-
-@dataclass(frozen=True)
-class Route:
-    """One route.
-
-    Attributes:
-        method: `GET` or `POST`.
-        path: The path.
-        handler: Function of the body (if there is one) and the `Call` that returns the response.
-            Its name and its docstring are those of the operation in the reference.
-        answer: Pydantic model of the answer, for the reference.
-        kinds: Media types of the body.
-        described: Further description of the answer, in the form of FastAPI's `responses`.
-        extra: Further arguments of FastAPI's `add_api_route`.
-        probe: True to answer without a token, and while the service stops.
-        labels: True to accept the labeller's token, if there is one.
-    """
-
-    method: Literal["GET", "POST"]
-    path: str
-    handler: Callable[..., Awaitable[Response]]
-    answer: type[BaseModel] | None = None
-    kinds: tuple[str, ...] = (JSON,)
-    described: Mapping[str, Any] = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    probe: bool = False
-    labels: bool = False
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """Routes in one wire format; by default the service's.
-
-    Attributes:
-        routes: The routes.
-        form: Function that returns the JSON of a refusal.
-        statuses: Statuses for which the dialect has another number.
-        others: Dialects that share a path and have other refusals, by a header of their clients.
-    """
-
-    routes: tuple[Route, ...]
-    form: Callable[[Refusal], dict[str, Any]] = native_form
-    statuses: Mapping[int, int] = field(default_factory=dict)
-    others: Mapping[bytes, "Dialect"] = field(default_factory=dict)
-
-    def refuse(self, refusal: Refusal) -> Response:
-        """Return the response of a refusal."""
-        status = self.statuses.get(refusal.status, refusal.status)
-        answer = Response(to_json(self.form(refusal)), status)
-        for name, value in refusal.headers:
-            answer.headers.append(name, value)
-        return answer
-
-    def add_to(self, app: FastAPI) -> None:
-        """Add the routes to an application."""
-        refused: dict[str, Any] = {"model": ErrorAnswer} if self.form is native_form else {}
-        for route in self.routes:
-            answer: dict[str, Any] = {} if route.answer is None else {"model": route.answer}
-            check = [Depends(takes(*route.kinds))] if route.method == "POST" else []
-            options = {"operation_id": route.handler.__name__} | dict(route.extra)
-            app.add_api_route(
-                route.path,
-                route.handler,
-                methods=[route.method],
-                dependencies=check,
-                responses={200: answer | dict(route.described), "default": refused | _REFUSED},
-                **options,
-            )
+# Description of a refusal, for the reference.
+REFUSED: dict[int | str, dict[str, Any]] = {
+    "default": {"description": "a refusal, by its status and the header `x-refusal`"}
+}
+NATIVE_REFUSED: dict[int | str, dict[str, Any]] = {
+    "default": REFUSED["default"] | {"model": ErrorAnswer}
+}
 
 
 class StrictRoute(APIRoute):
@@ -104,39 +39,61 @@ class StrictRoute(APIRoute):
 
 class _StrictRequest(Request):
     async def json(self) -> Any:
-        """Return the body's value; a large body is parsed in the reader's thread."""
-        body, service = await self.body(), self.app.state.service
-        if len(body) <= _SMALL_BYTES:
-            return _read(body, service.settings.entries)
-        most = service.settings.entries
-        return await service.read(self.client, len(body), lambda: _read(body, most))
+        return from_json(await self.body())
 
 
-def _read(body: bytes, most: int) -> Any:
-    require_few(body, most)
-    return from_json(body)
+def routes(responses: Mapping[int | str, dict[str, Any]] = REFUSED) -> APIRouter:
+    """Return an empty router; a handler's name is that of its operation in the reference."""
+    return APIRouter(
+        route_class=StrictRoute,
+        responses=dict(responses),
+        generate_unique_id_function=lambda route: route.name,
+    )
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """Routes in one wire format; by default the service's.
+
+    Attributes:
+        router: The routes, from `routes`.
+        form: Function that returns the JSON of a refusal.
+        statuses: Statuses for which the dialect has another number.
+        others: Dialects that share a path and have other refusals, by a header of their clients.
+    """
+
+    router: APIRouter
+    form: Callable[[Refusal], dict[str, Any]] = native_form
+    statuses: Mapping[int, int] = field(default_factory=dict)
+    others: Mapping[bytes, "Dialect"] = field(default_factory=dict)
+
+    def refuse(self, refusal: Refusal) -> Response:
+        """Return the response of a refusal."""
+        status = self.statuses.get(refusal.status, refusal.status)
+        answer = Response(to_json(self.form(refusal)), status)
+        for name, value in refusal.headers:
+            answer.headers.append(name, value)
+        return answer
 
 
 class Paths:
     """All routes of the service.
 
+    Args:
+        pages: The application's routes that belong to no dialect.
+        dialects: The dialects.
+
     Attributes:
         methods: The methods of each path, with HEAD beside GET.
-        probes: Paths that are answered without a token, and while the service stops.
-        labels: Paths that accept the labeller's token.
     """
 
-    def __init__(self, app: FastAPI, dialects: Sequence[Dialect]) -> None:
-        routes = [(route, dialect) for dialect in dialects for route in dialect.routes]
-        self._dialects = {route.path: dialect for route, dialect in routes}
-        assert len(self._dialects) == len(routes), "two dialects have one path"
-        self.probes = {route.path for route, _ in routes if route.probe}
-        self.labels = {route.path for route, _ in routes if route.labels}
-        served = [route for route in app.routes if isinstance(route, APIRoute)]
-        methods = {route.path: frozenset(route.methods) for route in served}
-        methods["/openapi.json"] = frozenset({"GET"})
-        head = {path: {"HEAD"} if "GET" in names else set() for path, names in methods.items()}
-        self.methods = {path: names | head[path] for path, names in methods.items()}
+    def __init__(self, pages: Sequence[BaseRoute], dialects: Sequence[Dialect]) -> None:
+        own = [(path, dialect) for dialect in dialects for path in _methods(dialect.router.routes)]
+        self._dialects = dict(own)
+        assert len(self._dialects) == len(own), "two dialects have one path"
+        self.methods = _methods(pages) | {"/openapi.json": {"GET", "HEAD"}}
+        for dialect in dialects:
+            self.methods |= _methods(dialect.router.routes)
 
     def dialect(self, scope: Mapping[str, Any]) -> Dialect:
         """Return the dialect for a request's refusals; the service's for an unknown path."""
@@ -145,4 +102,12 @@ class Paths:
         return next((other for name, other in dialect.others.items() if name in headers), dialect)
 
 
-_NATIVE = Dialect(())
+def _methods(served: Sequence[BaseRoute]) -> dict[str, set[str]]:
+    routes = [route for route in served if isinstance(route, APIRoute)]
+    return {
+        route.path: route.methods | ({"HEAD"} if "GET" in route.methods else set())
+        for route in routes
+    }
+
+
+_NATIVE = Dialect(routes())

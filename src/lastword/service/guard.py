@@ -12,7 +12,7 @@ import hmac
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -22,13 +22,16 @@ from lastword.service.content_coding import decoded
 from lastword.service.dialect import Paths
 from lastword.service.refusal import Refusal
 from lastword.service.running import Running
-from lastword.service.service import late
 from lastword.service.traffic import Traffic
 
 _ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # a request id that a client may choose
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII | re.IGNORECASE)
-_REFUSAL_SECONDS = 0.01  # between two refusals, so that a flood of them takes no CPU from answers
+# A refusal waits, and longer for a large body, so that a client that repeats it takes little CPU.
+_REFUSAL_SECONDS = 0.02
+_REFUSAL_BYTES = 2**22  # per second
 _METHOD_CHARACTERS = 32  # of an unknown method, in the log and in the refusal
+PROBES = frozenset({"/healthz", "/readyz"})  # need no token, and are answered while it stops
+LABELS = "/v1/feedback"  # accepts the labeller's token, if there is one
 _HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _POLICY = (  # of every page
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:;"
@@ -65,15 +68,18 @@ class Guard:
         name = limits.client_header and Headers(scope=scope).get(limits.client_header)
         if name:
             scope = dict(scope, client=(name, 0))
-        route = scope["path"] if scope["path"] in self._paths.methods else "other"
+        path = scope["path"]
+        # `/v1%2fmodel` is not `/v1/model`: a proxy may have rules for the path as it was sent.
+        is_plain = scope.get("raw_path", b"").partition(b"?")[0] in (b"", path.encode())
+        route = path if is_plain and path in self._paths.methods else "other"
         answer = _Answer(send, scope, self._paths, self._traffic, limits.deadline_seconds)
         try:
             self._check(scope, route)
             async with asyncio.timeout(limits.deadline_seconds) as answer.limit:
                 if scope["method"] == "POST":
-                    with self._traffic.reading() as take:
-                        body = await self._body(scope, receive, take)
-                        answer.is_read = True
+                    with self._traffic.reading():
+                        body = await self._body(scope, receive)
+                        answer.size = len(body)
                         # Counted only now, so that clients that send slowly take no place.
                         with self._traffic.passing(limits.requests):
                             async with _attended(receive):
@@ -82,11 +88,9 @@ class Guard:
                     await self._app(scope, _whole(b""), answer)
         except TimeoutError:  # at the deadline, or if the client does not read its answer
             if not answer.status:
-                await answer.refuse(late(limits))
+                seconds = limits.deadline_seconds
+                await answer.refuse(Refusal("deadline", f"no answer within {seconds:g} s"))
         except Refusal as refusal:
-            if refusal.code != "client_left":
-                refusal.with_traceback(None)  # frees the body, which its frames hold
-                await self._traffic.refusals.turn(_REFUSAL_SECONDS)
             await answer.refuse(refusal)
         except Exception as error:
             self._log.failure(error, request=answer.request)
@@ -94,13 +98,9 @@ class Guard:
         self._count(scope, route, answer, time.perf_counter() - start)
 
     def _check(self, scope: Scope, route: str) -> None:
-        limit, headers = self._settings.header_bytes, Headers(scope=scope)
-        if sum(name == b"host" for name, _ in scope["headers"]) > 1:
-            raise Refusal("two_hosts", "the request has more than one Host header")
-        if sum(len(name) + len(value) for name, value in scope["headers"]) > limit:
-            raise Refusal("headers_too_large", f"the headers have more than {limit} bytes")
-        if route not in self._paths.probes:
-            self._check_sender(headers, route in self._paths.labels)
+        headers = Headers(scope=scope)
+        if route not in PROBES:
+            self._check_sender(headers, route == LABELS)
         if route == "other":
             raise Refusal("not_found", "no such route; /docs lists them")
         methods = self._paths.methods[route]
@@ -110,8 +110,12 @@ class Guard:
             raise Refusal("method_not_allowed", what, allow=names)
         if scope["method"] != "POST" and headers.get("content-length", "0") != "0":
             raise Refusal("invalid_body", f"{scope['method']} takes no body")
-        if self._traffic.draining and route not in self._paths.probes:
+        if self._traffic.draining and route not in PROBES:
             raise Refusal("draining", "the service is stopping; try another", retry_after=1)
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if scope["method"] == "POST" and kind != "application/json":
+            need = "expected a body with the header `content-type: application/json`"
+            raise Refusal("unsupported_media_type", f"{need}, not {kind or 'none'!r:.80}")
 
     def _check_sender(self, headers: Headers, labels: bool) -> None:
         """Refuse other hosts (DNS rebinding), other sites' pages, and senders without the token."""
@@ -127,10 +131,8 @@ class Guard:
         if token is not None and not _has_token(headers, token):
             raise Refusal("unauthorised", f"send {name} as `Authorization: Bearer TOKEN`")
 
-    async def _body(
-        self, scope: Scope, receive: Receive, take: Callable[[int], Awaitable[None]]
-    ) -> bytes:
-        """Return the decoded body; `take` is called with the size of each piece."""
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        """Return the decoded body."""
         limit, headers = self._settings.body_bytes, Headers(scope=scope)
         declared = headers.get("content-length", "0")
         too_large = Refusal("body_too_large", f"the body has more than {limit} bytes")
@@ -143,18 +145,12 @@ class Guard:
                 if "transfer-encoding" in headers:
                     raise Refusal("broken_body", "the body breaks off, or has an invalid chunk")
                 raise Refusal("client_left", "the client left before its body was whole")
-            chunk = message.get("body", b"")
-            body += chunk
+            body += message.get("body", b"")
             more = message.get("more_body", False)
             if len(body) > limit:
                 raise too_large
-            await take(len(chunk))
         coding = headers.get("content-encoding", "identity")
-        if coding == "identity":
-            return bytes(body)
-        plain = decoded(bytes(body), coding, limit)
-        await take(len(plain))
-        return plain
+        return bytes(body) if coding == "identity" else decoded(bytes(body), coding, limit)
 
     def _count(self, scope: Scope, route: str, answer: "_Answer", seconds: float) -> None:
         status = str(answer.status)
@@ -217,7 +213,7 @@ class _Answer:
 
     Attributes:
         limit: The deadline, which ends when the answer begins; then `stall_seconds` counts.
-        is_read: True if the whole body was read; otherwise the connection has to be closed.
+        size: Bytes of the body; None before it is read, and then the connection has to be closed.
         request: The request's id.
         status: The sent status; 0 before the answer begins.
         code: The code of the sent refusal.
@@ -234,7 +230,7 @@ class _Answer:
         name = Headers(scope=scope).get("x-request-id", "")
         self.request = name if _ID.fullmatch(name) else uuid.uuid4().hex
         self.status = 0
-        self.is_read = scope["method"] != "POST"
+        self.size = None if scope["method"] == "POST" else 0
         self.code: str | None = None
         self._ended = False
         self._state = scope.setdefault("state", {})
@@ -243,6 +239,8 @@ class _Answer:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            if 400 <= self.status < 499:
+                await asyncio.sleep(_REFUSAL_SECONDS + (self.size or 0) / _REFUSAL_BYTES)
             headers = MutableHeaders(scope=message)
             headers["x-request-id"] = self.request
             if "warnings" in self._state:
@@ -251,7 +249,7 @@ class _Answer:
                 headers.setdefault(name, value)
             if headers.get("content-type", "").startswith("text/html"):
                 headers.setdefault("content-security-policy", _POLICY)
-            if self._traffic.draining or not self.is_read:
+            if self._traffic.draining or self.size is None:
                 headers["connection"] = "close"
             if self.limit is not None:
                 self.limit.reschedule(None)

@@ -18,9 +18,9 @@ from fastapi import FastAPI, Response
 from fastapi.responses import FileResponse
 from pydantic import BaseModel, ConfigDict
 
-from lastword.service.app import add_guard, lifespan
+from lastword.service.app import add_dialects, lifespan
 from lastword.service.call import json_of
-from lastword.service.dialect import Dialect, Route, StrictRoute
+from lastword.service.dialect import Dialect, routes
 from lastword.service.log import Log
 from lastword.service.pages import add_labelling_page
 from lastword.service.refusal import Refusal
@@ -109,20 +109,14 @@ def create_label_app(service: Labels) -> FastAPI:
     """Return the application of a labelling page; its `state.service` ends with its lifespan."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     app.state.service = service
-    app.router.route_class = StrictRoute
-    routes, base = _Routes(service.job), service.path
-    dialect = Dialect(
-        (
-            Route("GET", f"{base}/state", routes.state),
-            Route("GET", f"{base}/result", routes.result),
-            Route("POST", f"{base}/label", routes.label),
-            Route("POST", f"{base}/undo", routes.undo),
-            Route("POST", f"{base}/go-on", routes.go_on),
-        )
-    )
-    dialect.add_to(app)
+    handlers, router, base = _Routes(service.job), routes(), service.path
+    router.get(f"{base}/state")(handlers.state)
+    router.get(f"{base}/result")(handlers.result)
+    router.post(f"{base}/label")(handlers.label)
+    router.post(f"{base}/undo")(handlers.undo)
+    router.post(f"{base}/go-on")(handlers.go_on)
     add_labelling_page(app, base)
-    add_guard(app, (dialect,))
+    add_dialects(app, [Dialect(router)])
     return app
 
 

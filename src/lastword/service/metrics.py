@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
 
+from lastword.decide.answer import Probed
 from lastword.records.decision import Decision
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -30,11 +31,10 @@ class Metrics:
         self.seconds = spans("request_seconds", whole, "route")
         self.in_flight = gauge("in_flight", "Requests in hand.")
         self.waiting_items = gauge("waiting_items", "Items in their queue.")
-        self.body_bytes = gauge("body_bytes", "Bytes of bodies in hand.")
         self.oldest = gauge("oldest_waiting_seconds", "Age of what waits or is computed longest.")
         self.batch_items = make(Histogram, "batch_items", "Items of one pass.", buckets=_ITEMS)
         self.batch_seconds = spans("batch_seconds", "Seconds of one pass with its readout.")
-        self.decisions = counter("decisions", "Decisions.", "regime", "operator", "changed")
+        self.decisions = counter("decisions", "Answers.", "regime", "operator", "changed")
         self.shadow = counter("shadow_changes", "Answers that --shadow hid.", "operator")
         self.withheld = counter("withheld", "Overrides that were not allowed.", "operator")
         self.deferred = counter("deferred", "Answers too unsure for the certificate.")
@@ -51,12 +51,15 @@ class Metrics:
         self.dropped_lines = gauge("log_lines_dropped", "Lines of the log that nothing took.")
         self.refusals = counter("refusals", "Items and requests turned down.", "code")
 
-    def decided(self, decision: Decision) -> None:
-        """Count a decision of the rule."""
+    def decided(self, decision: Decision | Probed) -> None:
+        """Count a decision of the rule or of a probe."""
         changed = "yes" if decision.corrected else "no"
-        self.decisions.labels(decision.regime, decision.operator, changed).inc()
-        if decision.withheld is not None:
-            self.withheld.labels(decision.withheld.operator).inc()
+        if isinstance(decision, Decision):
+            self.decisions.labels(decision.regime, decision.operator, changed).inc()
+            if decision.withheld is not None:
+                self.withheld.labels(decision.withheld.operator).inc()
+        else:
+            self.decisions.labels("probe", "probe", changed).inc()
         if decision.deferred:
             self.deferred.inc()
 

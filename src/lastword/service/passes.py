@@ -4,23 +4,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import torch
 
-from lastword.decide.answer import Answers
+from lastword.decide.answer import Answers, Probed
 from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider
 from lastword.decide.plan import Plan
 from lastword.errors import TraceError
 from lastword.records.decision import Decision
+from lastword.service.limits import TARGETS
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
+from lastword.service.queue import Order
 from lastword.service.refusal import Refusal
-from lastword.service.worker import Order
 from lastword.text.tokens import EncodedItem
-
-# Option tokens per pass: the readout holds a row of the head for each, and other orders wait.
-TARGETS = 512
 
 
 @dataclass(eq=False, kw_only=True)
@@ -52,7 +51,7 @@ class ModelOrder(Order):
 
 
 class Passes:
-    """Runs the model for queued orders."""
+    """Runs the model for queued orders; only the model's thread calls it."""
 
     def __init__(self, decider: Decider, metrics: Metrics, log: Log) -> None:
         self._decider, self._metrics, self._log = decider, metrics, log
@@ -67,49 +66,49 @@ class Passes:
         items = [order.encoded for order in alike if order.encoded is not None]
         if not items:
             return alike
-        # The tracer's plan groups what fits into one pass; the first order has waited longest.
-        (group,) = (group for group in tracer.plan(items) if 0 in group)
+        try:
+            # The tracer's plan groups what fits into one pass; the first order has waited longest.
+            (group,) = (group for group in tracer.plan(items) if 0 in group)
+        except Exception as error:
+            self._log.failure(error, at="plan", items=len(orders))
+            return alike[:1]
         return [alike[i] for i in sorted(group)]
 
-    def run(self, orders: Sequence[ModelOrder]) -> None:
-        """Answer orders together, or one by one if that fails, so that errors stay separate."""
+    def run(self, orders: Sequence[ModelOrder]) -> dict[ModelOrder, Any]:
+        """Return the result or the error of each order; if a pass fails, each is tried alone."""
         if len(orders) > 1:
             try:
-                self._answer(orders)
-                return
+                return self._answer(orders)
             except Exception as error:
                 self._log.event("apart", items=len(orders), error=type(error).__name__)
         # Not inside `except`: the error would keep the failed pass in memory, which may be full.
+        results: dict[ModelOrder, Any] = {}
         for order in orders:
             try:
-                if not order.future.done():
-                    self._answer([order])
-            except Exception as error:
-                order.fail(self._as_refusal(error))
+                results |= {} if order.future.done() else self._answer([order])
+            except BaseException as error:  # other code may raise SystemExit
+                results[order] = self._as_refusal(error)
+        return results
 
-    def _answer(self, orders: Sequence[ModelOrder]) -> None:
+    def _answer(self, orders: Sequence[ModelOrder]) -> dict[ModelOrder, Any]:
         start = time.perf_counter()
         plans = [order.plan for order in orders if order.plan is not None]
         items = [order.encoded for order in orders if order.encoded is not None]
-        results: Sequence[Decision | Answers | TraceError]
         if plans:
-            results = self._decider.answer(plans, on_error="return")
+            results: Sequence[Any] = self._decider.answer(plans, on_error="return")
         else:
             results = self._decider.decide_group(items, orders[0].scope)
         if items:
             self._metrics.batch_items.observe(len(items))
             self._metrics.batch_seconds.observe(time.perf_counter() - start)
-        for order, result in zip(orders, results, strict=True):
-            if isinstance(result, TraceError):
-                order.fail(result)
-                continue
+        for result in results:
             answers = result.singles if isinstance(result, Answers) else []
             for decision in [answer.decision for answer in answers] or [result]:
-                if isinstance(decision, Decision):
+                if isinstance(decision, Decision | Probed):
                     self._metrics.decided(decision)
-            order.give(result)
+        return dict(zip(orders, results, strict=True))
 
-    def _as_refusal(self, error: Exception) -> Exception:
+    def _as_refusal(self, error: BaseException) -> Exception:
         """Return the client's error; log an unexpected one in full."""
         if isinstance(error, TraceError):
             return error
@@ -120,7 +119,7 @@ class Passes:
         return Refusal.of(error)
 
 
-def _is_memory(error: Exception) -> bool:
+def _is_memory(error: BaseException) -> bool:
     """Return True for an out-of-memory error; on the CPU torch has no class for it."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True

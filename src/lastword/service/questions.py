@@ -3,14 +3,13 @@
 import asyncio
 import json
 import os.path
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from lastword.decide.answer import Probed, SingleAnswer, answer_of
-from lastword.decide.item import Input, candidates_of, text_of
+from lastword.decide.item import Input, text_of
 from lastword.decide.plan import Part, Plan
 from lastword.decide.questionnaire import Questionnaire, singles
 from lastword.decide.served import Served
@@ -18,21 +17,19 @@ from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import strict
 from lastword.records.decision import Decision
 from lastword.service.call import Call
+from lastword.service.limits import (
+    FEW_QUESTIONS,
+    MOST_QUESTIONS,
+    REQUEST_ITEMS,
+    require_few_tokens,
+    require_small_questions,
+)
 from lastword.service.refusal import Refusal
-from lastword.service.service import Service, require_distinct
-from lastword.service.settings import LONG
-from lastword.text.question import Question, Single
-from lastword.text.tokenizer import Tokenizer, count_tokens, token_counts
+from lastword.text.question import Question
+from lastword.text.tokenizer import count_tokens
 from lastword.text.tokens import EncodedItem
 
-MOST_QUESTIONS = 400
 _MOST_WARNINGS = 8  # near misses of a request that the log and the header name
-_FEW_ITEMS = 8  # questions that wait in the lane of single items
-_REQUEST_ITEMS = 4  # a request may have as many characters and tokens as this number of items
-_ITEM_CHARACTERS = 2**21  # default limit per item; questions are tokenised in pieces
-_PIECE_CHARACTERS = 2**17
-_TEXT_CHARACTERS = 256  # that a tokenizer reads in the time of one call
-_TOKENS_PER_CHARACTER = 4  # maximum of the usual tokenizers
 
 # Makes a question from the served ones and the name that follows the model's name, if any.
 Resolver = Callable[[Served, str | None], Question]
@@ -44,28 +41,34 @@ class Answered:
 
     answers: Mapping[str, SingleAnswer]
     reasons: Mapping[str, dict[str, Any]]
-    encoded: tuple[EncodedItem, ...]  # in the questions' order; of those that no probe answers
-    probed: int = 0  # tokens of the input, where a probe has read it
+    usage: "Usage"
 
-    @property
-    def input_tokens(self) -> int:
-        """The number of tokens before the options, summed over questions."""
-        return self.probed + sum(encoded.prompt.prompt_tokens for encoded in self.encoded)
 
-    @property
-    def cached_tokens(self) -> int:
-        """The number of tokens that questions share with the beginnings of earlier ones.
+@dataclass(frozen=True)
+class Usage:
+    """Tokens of a request.
 
-        In sorted order, a prompt shares the most with its neighbour.
-        """
-        prompts = [encoded.prompt for encoded in self.encoded]
+    Attributes:
+        input: Tokens before the options, summed over questions.
+        cached: Of them, those that questions share with the beginnings of earlier ones.
+        output: Tokens of the options, all of which are scored.
+    """
+
+    input: int
+    cached: int
+    output: int
+
+    @classmethod
+    def of(cls, items: Sequence[EncodedItem], probed: int) -> "Usage":
+        """Return the usage of the model's items, and of the tokens that a probe reads."""
+        prompts = [encoded.prompt for encoded in items]
+        # In sorted order, a prompt shares the most with its neighbour.
         ordered = sorted(p.branches[0].tokens[: p.prompt_tokens] for p in prompts)
-        return sum(len(os.path.commonprefix(pair)) for pair in pairwise(ordered))
-
-    @property
-    def output_tokens(self) -> int:
-        """The number of tokens of the options, all of which are scored."""
-        return sum(sum(encoded.prompt.candidate_tokens) for encoded in self.encoded)
+        return cls(
+            probed + sum(prompt.prompt_tokens for prompt in prompts),
+            sum(len(os.path.commonprefix(pair)) for pair in pairwise(ordered)),
+            sum(sum(prompt.candidate_tokens) for prompt in prompts),
+        )
 
 
 async def ask(
@@ -119,12 +122,12 @@ async def answer(
         Refusal: Invalid questions, too much text, or as `Service.answer`.
     """
     try:
-        plan, warnings, probed_tokens = await _plan(call, value, make, include, most)
+        ready, plan, usage = await _plan(call, value, make, include, most)
+        warnings = _near_misses(call, ready)
         # A few questions with no more options than an item may have wait as an item does.
-        parts = [part for part in plan.parts if part.probe is None]
-        items = tuple(part.item for part in parts if part.item is not None)
+        items = _items(plan)
         options = sum(len(item.prompt.branches) for item in items)
-        batch = len(items) > _FEW_ITEMS or options > call.service.settings.candidates
+        batch = len(items) > FEW_QUESTIONS or options > call.service.settings.candidates
         results = await call.service.answer(plan, call.client, batch=batch)
         answers: dict[str, SingleAnswer] = {}
         reasons: dict[str, dict[str, Any]] = {}
@@ -139,7 +142,7 @@ async def answer(
         raise Refusal.of(error) from error
     except InputError as error:  # of the questions
         raise Refusal("invalid_body", str(error)) from error
-    return Answered(answers, reasons, items, probed_tokens)
+    return Answered(answers, reasons, usage)
 
 
 async def _plan(
@@ -148,37 +151,32 @@ async def _plan(
     make: Callable[[], dict[str, Question]],
     include: Sequence[str],
     most: int,
-) -> tuple[Plan, dict[str, str], int]:
-    """Return the plan, warnings by question, and the number of tokens that a probe reads.
+) -> tuple[Questionnaire, Plan, Usage]:
+    """Return the prepared questions, their plan and its tokens; a thread reads the texts."""
+    settings, decider = call.service.settings, call.service.decider
+    read: Literal["all", "decide"] = "all" if include else "decide"
+    blind: Literal["all", "none"] = "all" if "view" in include else "none"
 
-    All text is read in the reader's thread. Long work is split, so that others have turns.
-    """
-    service, decider = call.service, call.service.decider
-
-    def read() -> tuple[str, Questionnaire, dict[str, str], int]:
+    def work() -> tuple[Questionnaire, Plan, Usage]:
         questions, text = make(), text_of(value)
-        _require_small(service, text, singles(questions), most)
+        require_small_questions(text, singles(questions).values(), settings, most)
         ready = decider.prepare(questions, warn=False)
-        warnings = _near_misses(call, ready)
-        has_probe = any(decider.probe_of(question) is not None for question in questions.values())
-        tokens = count_tokens(text, decider.tracer.tokenizer) if has_probe else 0
-        return text, replace(ready, questions=ready.singles), warnings, tokens
+        plan = decider.plan(text, replace(ready, questions=ready.singles), read=read, blind=blind)
+        has_probe = any(part.probe is not None for part in plan.parts)
+        items = _items(plan)
+        probed = count_tokens(text, decider.tracer.tokenizer) if has_probe else 0
+        usage = Usage.of(items, probed)
+        tokens = usage.input - usage.cached + usage.output
+        require_few_tokens(items, tokens, REQUEST_ITEMS * settings.tokens)
+        return ready, plan, usage
 
     size = len(await call.request.body())
-    if size > LONG:
-        texts = await service.read(call.client, size, lambda: _texts_of(make(), value))
-        await service.require_short(call.client, texts)
-    text, ready, warnings, tokens = await service.read(call.client, size, read)
-    plan = Plan(text, ready.questions, (), trajectory=bool(include))
-    scope: dict[str, Any] = {
-        "read": "all" if include else "decide",
-        "blind": "all" if "view" in include else "none",
-    }
-    for piece, characters in _pieces(ready, text):
-        work = partial(decider.plan, text, piece, **scope)
-        piece_plan = await service.read(call.client, max(size, characters), work)
-        plan = replace(plan, parts=(*plan.parts, *piece_plan.parts))
-    return plan, warnings, tokens
+    return await call.service.read(size, work)
+
+
+def _items(plan: Plan) -> list[EncodedItem]:
+    """Return the encoded items of the questions that no probe answers."""
+    return [part.item for part in plan.parts if part.probe is None and part.item is not None]
 
 
 def _with_reasons(
@@ -222,70 +220,6 @@ def _near_misses(call: Call, ready: Questionnaire) -> dict[str, str]:
         for name, warning in by_question.items()
         for single in singles({name: ready.questions[name]})
     }
-
-
-def _pieces(ready: Questionnaire, text: str) -> Iterator[tuple[Questionnaire, int]]:
-    """Yield the questions in pieces of a tenth of a second of tokenising, and their characters."""
-    piece, size = dict[str, Question](), 0
-    for name, question in ready.questions.items():
-        prompt = _TEXT_CHARACTERS + len(text) + len(question.instructions)
-        work = prompt * (1 + len(question.options))
-        if piece and size + work > _PIECE_CHARACTERS:
-            yield replace(ready, questions=piece), size
-            piece, size = {}, 0
-        piece[name], size = question, size + work
-    yield replace(ready, questions=piece), size
-
-
-def _texts_of(questions: Mapping[str, Question], value: Input) -> list[str]:
-    options = [option for question in questions.values() for option in question.options]
-    described = [option.description or "" for option in options]
-    instructions = [question.instructions for question in questions.values()]
-    return [text_of(value), *instructions, *described, *(option.text for option in options)]
-
-
-def _require_small(service: Service, text: str, questions: Mapping[str, Single], most: int) -> None:
-    """Refuse questions that are too much work, before any prompt is written."""
-    if len(questions) > most:
-        what = f"there are {len(questions)} questions, a request takes {most}"
-        raise Refusal("invalid_body", f"{what}: send them in parts")
-    settings = service.settings
-    count, limit = 0, _REQUEST_ITEMS * (settings.characters or _ITEM_CHARACTERS)
-    groups = [[text]]
-    for question in questions.values():
-        options = candidates_of(question)
-        require_distinct(options)
-        described = [option.description or "" for option in question.options]
-        frame = len(text) + len(question.instructions) + sum(map(len, described))
-        count += sum(frame + len(option) for option in options)
-        if count > limit:
-            what = f"{count} characters, the input counted with every option of every question"
-            more = f"a request takes {limit}; send it in parts"
-            raise Refusal("too_many_characters", f"{what}: {more}")
-        groups.append([question.instructions, *described, *options])
-    _require_few_tokens(service.decider.tracer.tokenizer, groups, settings.tokens)
-
-
-def _require_few_tokens(
-    tokenizer: Tokenizer, groups: Sequence[Sequence[str]], item_tokens: int
-) -> None:
-    """Refuse texts of too many tokens; a repeated text is tokenised once.
-
-    Nothing is tokenised if all texts together are too short for the limit.
-    """
-    limit = _REQUEST_ITEMS * item_tokens
-    if _TOKENS_PER_CHARACTER * sum(len(text) for texts in groups for text in texts) <= limit:
-        return
-    counts: dict[str, int] = {}
-    tokens = 0
-    for texts in groups:
-        new = [text for text in dict.fromkeys(texts) if text not in counts]
-        counts |= zip(new, token_counts(new, tokenizer), strict=True)
-        tokens += sum(counts[text] for text in texts)
-        if tokens > limit:
-            what = f"{tokens} tokens of work, the input once, each question and each option"
-            more = f"a request takes {limit}; send it in parts"
-            raise Refusal("too_many_tokens", f"{what}: {more}")
 
 
 def _reasons(

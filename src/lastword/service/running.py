@@ -24,14 +24,11 @@ class Running:
         self.settings = settings
         self.metrics = Metrics()
         self.log = log or Log(prompts=settings.log_prompts)
-        self.traffic = Traffic(self.metrics, settings.flight_bytes)
+        self.traffic = Traffic(self.metrics)
         self.begin = int(time.time())
 
     def announce(self, address: str) -> None:
         """Log what is served at this address."""
-
-    def turn_away(self) -> None:
-        """Refuse waiting work when the service stops."""
 
     def close(self) -> None:
         """Finish waiting work and end the threads."""

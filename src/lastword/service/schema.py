@@ -4,21 +4,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    Discriminator,
-    Field,
-    Tag,
-    ValidationError,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Discriminator, Field, Tag
 
-from lastword.decide.batch import Scope
-from lastword.errors import ItemError
 from lastword.files.strict_json import to_json
 from lastword.records.decision import SCHEMA
-from lastword.rule.answer import Regime
+from lastword.service.limits import MOST_ENTRIES
 from lastword.service.refusal import STATUS, Refusal
 from lastword.text.items import Item, Message
 
@@ -56,7 +46,11 @@ class MessageBody(BaseModel, strict=True, extra="forbid"):
 # The discriminator chooses the form first, so that an error is about that form only.
 Prompt = Annotated[
     Annotated[Text, Tag("text")]
-    | Annotated[list[MessageBody], Field(min_length=1, fail_fast=True), Tag("messages")],
+    | Annotated[
+        list[MessageBody],
+        Field(min_length=1, max_length=MOST_ENTRIES, fail_fast=True),
+        Tag("messages"),
+    ],
     Discriminator(lambda value: "messages" if isinstance(value, list) else "text"),
 ]
 
@@ -67,9 +61,11 @@ class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
     prompt: Prompt = Field(
         description="Text before the answer, which may be empty, or the messages of a conversation."
     )
-    # Only the first invalid one is reported: a body may have half a million of them.
     candidates: list[Text] = Field(
-        min_length=1, fail_fast=True, description="The answers to choose from."
+        min_length=1,
+        max_length=MOST_ENTRIES,
+        fail_fast=True,
+        description="The answers to choose from.",
     )
     id: Text | int | None = Field(None, description="Your name for the item; comes back.")
     separator: Text = Field(" ", description="Between prompt and candidate.")
@@ -112,6 +108,12 @@ class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
         return Item(prompt, candidates, id=name, separator=separator, **more)
 
 
+class BatchBody(BaseModel, strict=True, extra="forbid"):
+    """Items that are answered together."""
+
+    items: list[ItemBody] = Field(min_length=1, fail_fast=True, description="The items.")
+
+
 class FeedbackBody(
     BaseModel,
     strict=True,
@@ -133,86 +135,34 @@ class FeedbackBody(
     )
 
 
-class FeedbackAnswer(BaseModel):
+# Answers, for the reference: the fields that most programs read. docs/service.md has all of them.
+
+
+class FeedbackAnswer(BaseModel, extra="allow"):
     """Effect of a label on the answer and the certificate."""
 
-    schema_version: int = Field(alias="schema")
-    overridden: bool = Field(description="Whether correction changed the answer.")
-    was_broken: bool = Field(description="Whether it made a right answer wrong.")
-    was_fixed: bool = Field(description="Whether it made a wrong answer right.")
-    counts: bool = Field(
-        description="Whether it is the first label of its group, and so is bet on."
-    )
+    was_broken: bool = Field(description="Whether correction made a right answer wrong.")
+    was_fixed: bool = Field(description="Whether correction made a wrong answer right.")
+    counts: bool = Field(description="Whether it is the first label of its group.")
     labelled: int = Field(description="Groups of answers whose truth came back so far.")
     broken: int = Field(description="Of them, those of which correction made the first wrong.")
     alarm: bool = Field(description="Whether so many breaks are too many.")
-    slipping: bool = Field(description="Whether the broken rate seems to have risen of late.")
 
 
-class GateAnswer(BaseModel):
-    """One comparison of the rule; null if not needed, infinities as `+inf` and `-inf`."""
-
-    value: float | bool | Literal["+inf", "-inf"] | None
-    threshold: float | bool
-    holds: bool | None
-
-
-class WithheldAnswer(BaseModel):
-    """An override that was not allowed; the model's answer is returned."""
-
-    rule: str = Field(description="The rule of the certificate that it fails.")
-    index: int = Field(description="Place of the answer that correction wanted.")
-    answer: str
-    operator: str
-    scores: list[float]
-
-
-class DecisionAnswer(BaseModel, serialize_by_alias=True):
+class DecisionAnswer(BaseModel, extra="allow"):
     """A decision with its reasons; values that were not needed are null."""
 
-    schema_version: int = Field(alias="schema", description="Version of this answer's form.")
-    id: str | None = Field(None, description="Name of the item.")
     index: int = Field(description="Place of the corrected answer.")
     answer: str = Field(description="The corrected answer.")
     base_index: int = Field(description="Place of the model's answer.")
     base_answer: str = Field(description="The model's answer.")
     corrected: bool = Field(description="Whether the corrected answer differs from the model's.")
-    tied: bool = Field(description="Whether the top score is shared.")
-    regime: Regime = Field(description="By d_eff against tau_dim (method, section 3).")
     method: str = Field(description="`model`, `trace`, or the name of another correction.")
     operator: str = Field(
         description="`base`, `decisive`, `mix` or `early`; for others, the method's name."
     )
-    d_eff: float | None = Field(description="Effective trajectory dimension, Eq. 5.")
-    invariant: float | None = Field(description="I(M) of the model, Eq. 16.")
     scores: list[float] = Field(description="u, the scores that decide.")
     probabilities: list[float] = Field(description="softmax(u) among the candidates.")
-    base_scores: list[float] = Field(
-        description="b = S[:, L], mean log-probability per token in nats."
-    )
-    gates: dict[str, GateAnswer] = Field(
-        description="The regime's gates by name, in the order of the rule."
-    )
-    decisive_layer: int | None = Field(description="l*, Eq. 7.")
-    mixing: float | None = Field(
-        alias="lambda", description="lambda, Eq. 17; null outside the mix branch."
-    )
-    truncated: int = Field(description="Prompt tokens dropped to fit the context.")
-    withheld: WithheldAnswer | None = Field(
-        description="The override that the certificate did not allow."
-    )
-    deferred: bool = Field(description="Whether the certificate's threshold makes it abstain.")
-    feedback_id: str | None = Field(
-        None, description="Under a certificate: what `/v1/feedback` calls this answer."
-    )
-    # Without a blind prompt, which a service does not take, that is all there is.
-    trajectory: list[list[float | None]] | None = Field(
-        None, description="With `full`. S, by candidate and depth 0..L; null where not read."
-    )
-    t_scores: list[float] | None = Field(
-        None, description="With `full`. t; null if T was not read."
-    )
-    view: dict[str, Any] | None = Field(None, description="With `view`: what the explorer draws.")
 
 
 class Problem(BaseModel):
@@ -227,6 +177,20 @@ class ErrorAnswer(BaseModel):
 
     schema_version: int = Field(alias="schema")
     error: Problem
+
+
+class FailedItem(BaseModel):
+    """An item of a batch that failed."""
+
+    id: str
+    error: Problem
+
+
+class BatchAnswer(BaseModel):
+    """Decisions and errors, in the order of the items."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    items: list[DecisionAnswer | FailedItem]
 
 
 def to_bytes(value: Mapping[str, Any]) -> bytes:
@@ -245,33 +209,7 @@ def native_form(refusal: Refusal) -> dict[str, Any]:
     return {"schema": SCHEMA} | problem(refusal)
 
 
-def require_few(body: bytes, limit: int) -> None:
-    """Refuse JSON whose lists and objects have too many entries, before it is parsed.
-
-    A list or an object has one entry more than commas, and none if it is empty. Commas in texts do
-    not count. Empty brackets in texts make the count smaller than it is.
-
-    Raises:
-        Refusal: There are more entries than the limit.
-    """
-    if sum(map(body.count, _MARKS)) <= limit:
-        return
-    marks = _ESCAPE.sub(b"", body).translate(None, _WORDS)
-    # `""` is an empty text, or the end of one text and the beginning of another.
-    marks = _QUOTED.sub(b"", marks.replace(b'""', b""))
-    whole = body.translate(None, b" \t\r\n")
-    empty = whole.count(b"[]") + whole.count(b"{}")
-    if sum(map(marks.count, _MARKS)) - empty > limit:
-        what = f"the body has more than {limit} entries in its lists and objects; send less"
-        raise Refusal("invalid_body", what)
-
-
-_MARKS = (b",", b"[", b"{")
-_ESCAPE, _QUOTED = re.compile(rb"\\.", re.DOTALL), re.compile(rb'"[^"]*"')
-_WORDS = bytes({*range(256)} - {*b'",[]{}'})
-
-
-def invalid(details: list[Any]) -> Refusal:
+def invalid(details: Sequence[Any]) -> Refusal:
     """Return the refusal of an invalid body, without the body's text."""
     faults = [f"{_where(detail):.80}: {_wrong(detail)}" for detail in details[:3]]
     more = f" and {len(details) - 3} more" if len(details) > 3 else ""
@@ -298,24 +236,3 @@ def _wrong(detail: Mapping[str, Any]) -> str:
     if detail["type"] == "extra_forbidden":
         return "this key is not known; /docs lists the known ones"
     return str(detail["msg"]).removeprefix("Value error, ")
-
-
-def parse_item(value: Any, place: int) -> tuple[Item, Scope] | ItemError:
-    """Return an entry of a batch as an item with its scope, or as an error that names it."""
-    name = _name(value, place)
-    if isinstance(value, ItemError):  # a line that is not JSON
-        return ItemError(str(value), name)
-    try:
-        body = ItemBody.model_validate(value)
-        return body.item(), Scope("all" if body.full else "decide")
-    except ValidationError as error:
-        return ItemError(str(invalid(error.errors(include_input=False))), name)
-    except ItemError as error:
-        return error if error.item is not None else ItemError(str(error), name)
-
-
-def _name(value: Any, place: int) -> str:
-    name = value.get("id") if isinstance(value, dict) else None
-    if not isinstance(name, str | int):
-        return str(place)
-    return str(name).encode(errors="replace").decode()

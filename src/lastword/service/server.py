@@ -19,9 +19,8 @@ from lastword.files.system import on_end, raise_file_limit
 from lastword.service.running import Running
 from lastword.version import __version__
 
-_LINES_SECONDS = 2.0  # in which a batch writes errors for its unanswered items
 _BACKLOG = 2048  # connections that the kernel accepts for the server
-_MIN_BUFFER = 8192  # bytes, required by Granian
+_BUFFER_BYTES = 65_536  # of a request's headers
 _POLL_SECONDS = 0.01
 
 
@@ -65,7 +64,7 @@ class Server:
             backpressure=settings.connections,
             http1_settings=HTTP1Settings(
                 header_read_timeout=int(1000 * settings.header_seconds),
-                max_buffer_size=max(_MIN_BUFFER, settings.header_bytes),
+                max_buffer_size=_BUFFER_BYTES,
             ),
         )
         serving = asyncio.ensure_future(granian.serve())
@@ -76,18 +75,11 @@ class Server:
         self._service.announce(self.url)
         stopped = asyncio.ensure_future(self._stopping.wait())
         await asyncio.wait({stopped, serving}, return_when=asyncio.FIRST_COMPLETED)
-        await self._drain()
+        log.event("draining", requests=self._service.traffic.inside)
+        await self._service.traffic.drain(settings.drain_seconds, settings.deadline_seconds)
         granian.stop()  # type: ignore[no-untyped-call]
         await serving
         log.event("stopped", unanswered=self._service.traffic.inside)
-
-    async def _drain(self) -> None:
-        service, settings = self._service, self._service.settings
-        service.log.event("draining", requests=service.traffic.inside)
-        await service.traffic.drain(settings.drain_seconds, settings.deadline_seconds)
-        if service.traffic.inside:  # such as a long batch, whose other items get an error
-            service.turn_away()
-            await service.traffic.drain(0.0, _LINES_SECONDS)
 
 
 def run(app: FastAPI) -> None:

@@ -8,12 +8,9 @@ from typing import Literal
 
 from lastword.errors import InputError
 
-MOST_CHARACTERS = 2**19  # of an item; tokenising them takes half a second, and others wait
-# Characters that take a tokenizer a tenth of a second; longer texts wait behind shorter ones.
-LONG = 2**15
 COUNTS = (
-    *("batch_items", "batch_limit", "requests", "body_bytes", "flight_bytes", "candidates"),
-    *("characters", "tokens", "connections", "header_bytes", "feedback_items", "entries"),
+    *("batch_items", "batch_limit", "requests", "body_bytes", "candidates"),
+    *("characters", "tokens", "connections", "feedback_items"),
 )
 
 
@@ -29,19 +26,14 @@ class Settings:
         shadow: Return the model's answers, and log what correction would change.
         batch_items: Maximum number of waiting items that are computed together.
         requests: Maximum number of requests in progress. Further requests get status 429.
-        deadline_seconds: Time limit per request, counted from its first byte; for batches, from
-            the time an item is queued.
+        deadline_seconds: Time limit per request, counted from its first byte.
         body_bytes: Maximum size of a body.
-        flight_bytes: Maximum size of all bodies in progress. Further requests get status 429.
-        entries: Maximum number of entries of a body's lists and objects, at all depths.
         batch_limit: Maximum number of items in a batch.
         candidates: Maximum number of candidates of an item.
         characters: Maximum number of characters of an item: its prompt once per candidate, and
-            the candidates. By default as many as the model's context can hold in its longest
-            tokens, for each candidate, and at most `MOST_CHARACTERS`.
+            the candidates.
         tokens: Maximum number of tokens of an item, prompt and candidates together.
         connections: Maximum number of open connections; others wait.
-        header_bytes: Maximum size of a request's headers.
         header_seconds: Time limit for the headers.
         client_header: Header in which the proxy names its client, so that clients take turns. The
             proxy must overwrite it. By default each connection is a client.
@@ -68,14 +60,11 @@ class Settings:
     requests: int = 256
     deadline_seconds: float = 30.0
     body_bytes: int = 2**20
-    flight_bytes: int = 2**26
-    entries: int = 65_536
-    batch_limit: int = 4096
+    batch_limit: int = 256
     candidates: int = 64
-    characters: int | None = None
+    characters: int = 2**19  # half a second of tokenising
     tokens: int = 16_384
     connections: int = 4096
-    header_bytes: int = 65_536
     header_seconds: float = 10.0
     client_header: str | None = None
     drain_seconds: float = 0.5
@@ -107,7 +96,7 @@ class Settings:
                 "127.0.0.1"
             )
         for name in COUNTS:
-            if (count := getattr(self, name)) is not None and count < 1:
+            if (count := getattr(self, name)) < 1:
                 raise InputError(f"{name} is at least 1, not {count}")
         spans = (self.deadline_seconds, self.header_seconds, self.feedback_seconds)
         positive = all(0 < seconds < math.inf for seconds in spans)

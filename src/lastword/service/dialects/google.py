@@ -4,21 +4,28 @@ It posts to the same path as OpenAI's client; a body whose questions are a map i
 """
 
 import unicodedata
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from fastapi import Response
 from pydantic import BaseModel, Field
 
 from lastword.decide.answer import PredicateAnswer, SingleAnswer
-from lastword.decide.served import Served
 from lastword.errors import InputError
 from lastword.service.call import Call, plain_answer
-from lastword.service.dialect import Dialect
-from lastword.service.dialects.criteria import keyed, served_or_new
+from lastword.service.dialect import Dialect, routes
+from lastword.service.dialects.question_form import (
+    KINDS,
+    QuestionForm,
+    described,
+    keyed,
+    refuse_criteria,
+)
 from lastword.service.questions import ask
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
-from lastword.text.question import Choice, Option, Predicate, Question, Score, Single
+from lastword.text.question import Choice, Option, Predicate, Score, Single
 
 MOST_QUESTIONS = 1000
 _MIN_NOUL = 0.01  # the maximum is 1 minus this
@@ -36,61 +43,34 @@ _STATUSES = {
 Content = Text | dict[str, Any] | list[dict[str, Any]]
 
 
-class NoulCriteria(BaseModel, strict=True, extra="ignore"):
-    """When a statement holds, and when it does not."""
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    parts = value if isinstance(value, list) else [value]
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
+    if not texts or len(texts) < len(parts) or not all(isinstance(text, str) for text in texts):
+        raise Refusal("invalid_body", "expected a text or parts of type text: only text is read")
+    return "\n".join(map(str, texts))
 
-    true_description: Text | None = None
-    false_description: Text | None = None
+
+def _options(kind: type[Single], question: Mapping[str, Any]) -> Sequence[Any]:
+    criteria = question.get("criteria")
+    if criteria is None and kind is Predicate:
+        return ()
+    if kind is Predicate and isinstance(criteria, Mapping):
+        names = ("true_description", "false_description")
+        return [_text(criteria[name]) if criteria.get(name) else None for name in names]
+    if kind is Choice and isinstance(criteria, Mapping):
+        for id in criteria:
+            if id != id.strip() or any(unicodedata.category(letter) == "Cc" for letter in id):
+                raise InputError(f"option {id!r:.80} has spaces around it or control characters")
+        return [described(criteria, _text)]
+    if kind is Score and isinstance(criteria, list):
+        return [[Option(level) for level in criteria]]
+    raise refuse_criteria(kind)
 
 
-class GoogleQuestion(BaseModel, strict=True, extra="ignore"):
-    """One question; `criteria` are options by id, levels, or when a statement holds.
-
-    A question that names a served one needs no instructions and no criteria.
-    """
-
-    type: Literal["noul", "choice", "score"]
-    instructions: Content | None = None
-    question: Text | None = Field(None, description="Name of a served question.")
-    criteria: dict[Text, Text | None] | list[Text] | None = None
-
-    def resolve(self, served: Served, name: str | None) -> Question:
-        """Return the question, or the served one of this name or of the body's.
-
-        Raises:
-            InputError: There is no such question, its criteria do not fit its type, or the body
-                contradicts it.
-        """
-        instructions = "" if self.instructions is None else _text(self.instructions)
-        name = name or self.question
-        if name is None and self.instructions is None:
-            raise InputError("instructions are missing")
-        return served_or_new(served, name, self.type, instructions, self.criteria, self._new)
-
-    def _new(self, instructions: str) -> Single:
-        criteria, instructions = self.criteria, instructions or "-"  # a predicate needs some
-        if self.type == "noul" and not isinstance(criteria, list):
-            noul = NoulCriteria.model_validate(criteria or {})
-            yes, no = noul.true_description or None, noul.false_description or None
-            return Predicate(instructions, yes, no)
-        if self.type == "choice" and isinstance(criteria, dict):
-            for id in criteria:
-                if id != id.strip() or any(unicodedata.category(letter) == "Cc" for letter in id):
-                    raise InputError(
-                        f"option {id!r:.80} has spaces around it or control characters"
-                    )
-            return Choice(
-                instructions,
-                [Option(id, description or None) for id, description in criteria.items()],
-            )
-        if self.type == "score" and isinstance(criteria, list):
-            return Score(instructions, [Option(level) for level in criteria])
-        kinds = {
-            "noul": "an object or none",
-            "choice": 'a map of options, such as {"one": "what it means", "other": null}',
-            "score": "a list of levels",
-        }
-        raise InputError(f"criteria of a {self.type} are {kinds[self.type]}")
+_FORM = QuestionForm(KINDS, frozenset({"criteria"}), _text, _options)
 
 
 class GoogleBody(BaseModel, strict=True, extra="forbid"):
@@ -98,23 +78,22 @@ class GoogleBody(BaseModel, strict=True, extra="forbid"):
 
     model: Text = Field(description="The model's name here; `models/` may stand before it.")
     input: Content = Field(description="A text, or parts of it.")
-    questions: dict[Text, GoogleQuestion] = Field(min_length=1, max_length=MOST_QUESTIONS)
+    questions: dict[Text, dict[str, Any]] = Field(min_length=1, max_length=MOST_QUESTIONS)
 
 
 async def google_decisions(body: GoogleBody, call: Call) -> Response:
     """Answer questions about an input, in the form of Google's decisions."""
     model = body.model.removeprefix("models/")
-    resolvers = {name: question.resolve for name, question in body.questions.items()}
+    resolvers = {name: partial(_FORM.resolve, one) for name, one in body.questions.items()}
     answered = await ask(call, model, lambda: _text(body.input), resolvers, most=MOST_QUESTIONS)
     answers = {
         name: _answer(answer) | {"x_lastword": answered.reasons[name]}
         for name, answer in answered.answers.items()
     }
-    total = answered.input_tokens + answered.output_tokens
     usage = {
-        "total_input_tokens": answered.input_tokens,
-        "total_output_tokens": answered.output_tokens,
-        "total_tokens": total,
+        "total_input_tokens": answered.usage.input,
+        "total_output_tokens": answered.usage.output,
+        "total_tokens": answered.usage.input + answered.usage.output,
     }
     return plain_answer({"answers": answers, "usage": usage})
 
@@ -132,16 +111,6 @@ def _answer(answer: SingleAnswer) -> dict[str, Any]:
     return keyed(answer, answer.probability)
 
 
-def _text(value: Content) -> str:
-    if isinstance(value, str):
-        return value
-    parts = [value] if isinstance(value, dict) else value
-    texts = [part.get("text") for part in parts]
-    if not texts or not all(isinstance(text, str) for text in texts):
-        raise Refusal("invalid_body", "expected a text or parts of type text: only text is read")
-    return "\n".join(map(str, texts))
-
-
 # No routes: clients post to OpenAI's `/v1/decisions`, and the header `x-goog-api-key` chooses the
 # form of the errors (`openai/routes.py`).
-GOOGLE = Dialect((), _form, _STATUS)
+GOOGLE = Dialect(routes(), _form, _STATUS)

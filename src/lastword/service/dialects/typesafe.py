@@ -4,7 +4,7 @@ docs/decisions.md has the details that TypeSafe's documents leave open.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -13,15 +13,20 @@ from pydantic import BaseModel, Field
 
 from lastword.decide.answer import PredicateAnswer, SingleAnswer
 from lastword.decide.item import Input
-from lastword.decide.served import Served
 from lastword.errors import InputError
 from lastword.service.call import ThisCall, plain_answer
-from lastword.service.dialect import Dialect, Route
-from lastword.service.dialects.criteria import keyed, served_or_new
+from lastword.service.dialect import Dialect, routes
+from lastword.service.dialects.question_form import (
+    KINDS,
+    QuestionForm,
+    described,
+    keyed,
+    refuse_criteria,
+)
 from lastword.service.questions import ask
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
-from lastword.text.question import Choice, Option, Predicate, Question, Score, Single
+from lastword.text.question import Choice, Option, Predicate, Single
 
 ALIAS = "jev-latest"  # the default model of its clients
 _EXAMPLE: dict[str, Any] = {
@@ -51,17 +56,13 @@ class SystemOneBody(
     )
 
 
-class SystemOneAnswer(BaseModel):
-    """The answers by the questions' names."""
-
-    model: str
-    answers: dict[str, dict[str, Any]]
-    usage: dict[str, int]
+router = routes()
 
 
+@router.post("/v1/systemone")
 async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
     """Answer questions about a state, in the form of TypeSafe's System One."""
-    resolvers = {name: partial(_resolve, question) for name, question in body.questions.items()}
+    resolvers = {name: partial(_FORM.resolve, one) for name, one in body.questions.items()}
     include = [name for name in body.include if name == "trajectory"]
     answered = await ask(
         call, body.model, partial(_state, body), resolvers, aliases=[ALIAS], include=include
@@ -77,7 +78,7 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
         | {"x_lastword": answered.reasons[name]}
         for name, answer in answered.answers.items()
     }
-    usage = {"input_tokens": answered.input_tokens, "output_tokens": answered.output_tokens}
+    usage = {"input_tokens": answered.usage.input, "output_tokens": answered.usage.output}
     return plain_answer({"model": call.service.name, "answers": answers, "usage": usage})
 
 
@@ -85,50 +86,6 @@ def _state(body: SystemOneBody) -> Input:
     if body.assets:
         raise Refusal("invalid_body", "assets: this model reads text alone; leave images out")
     return body.state
-
-
-def _resolve(question: Mapping[str, Any], served: Served, name: str | None) -> Question:
-    name = _text_or_none(name or question.get("question"))
-    kind, criteria = question.get("type"), question.get("criteria")
-    instructions = _text_or_none(question.get("instructions")) or ""
-
-    def make(instructions: str) -> Single:
-        if kind == "noul":
-            return _noul(instructions, {} if criteria is None else criteria)
-        if kind == "choice":
-            return _choice(instructions, criteria)
-        if kind == "score":
-            return _score(instructions, criteria)
-        if kind == "box":
-            raise InputError("a box needs an image, which is not read here")
-        raise InputError(f"type is noul, choice or score, not {kind!r:.40}")
-
-    return served_or_new(served, name, kind, instructions, criteria, make)
-
-
-def _noul(instructions: str, criteria: Any) -> Predicate:
-    if not isinstance(criteria, Mapping):
-        raise InputError("criteria of a noul are an object of `true` and `false`")
-    yes, no = (_text_or_none(criteria.get(key)) for key in ("true", "false"))
-    return Predicate(instructions, yes, no)
-
-
-def _choice(instructions: str, criteria: Any) -> Choice:
-    if not isinstance(criteria, Mapping | list):
-        form = '{"one": "what it means", "other": null}, or a list of labels'
-        raise InputError(f"criteria of a choice are {form}")
-    if isinstance(criteria, list):
-        return Choice(instructions, criteria)
-    options = [Option(label, _text_or_none(means)) for label, means in criteria.items()]
-    return Choice(instructions, options)
-
-
-def _score(instructions: str, criteria: Any) -> Score:
-    if not isinstance(criteria, list):
-        raise InputError("criteria of a score are a list of levels")
-    if len(criteria) > _MOST_LEVELS:
-        raise InputError(f"{len(criteria)} levels, expected 2 to {_MOST_LEVELS}")
-    return Score(instructions, [Option(_text(level)) for level in criteria])
 
 
 def _text(value: Any) -> str:
@@ -140,8 +97,23 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def _text_or_none(value: Any) -> str | None:
-    return None if value is None else _text(value)
+def _options(kind: type[Single], question: Mapping[str, Any]) -> Sequence[Any]:
+    criteria = question.get("criteria")
+    if criteria is None and kind is Predicate:
+        return ()
+    if kind is Predicate and isinstance(criteria, Mapping):
+        names = ("true", "false")
+        return [None if criteria.get(n) is None else _text(criteria[n]) for n in names]
+    if kind is Choice and isinstance(criteria, Mapping | list):
+        return [described(criteria, _text) if isinstance(criteria, Mapping) else criteria]
+    if kind is Predicate or kind is Choice or not isinstance(criteria, list):
+        raise refuse_criteria(kind)
+    if len(criteria) > _MOST_LEVELS:
+        raise InputError(f"{len(criteria)} levels, expected 2 to {_MOST_LEVELS}")
+    return [[Option(_text(level)) for level in criteria]]
+
+
+_FORM = QuestionForm(KINDS, frozenset({"criteria"}), _text, _options, optional=True)
 
 
 def _answer(answer: SingleAnswer, criteria: Any) -> dict[str, Any]:
@@ -158,4 +130,4 @@ def _form(refusal: Refusal) -> dict[str, Any]:
     return {"detail": {"error_type": kind, "message": str(refusal)}}
 
 
-TYPESAFE = Dialect((Route("POST", "/v1/systemone", system_one, SystemOneAnswer),), _form)
+TYPESAFE = Dialect(router, _form)

@@ -6,7 +6,7 @@ because the answer is one whole option. A field that would change the answer is 
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
+from pydantic import BaseModel, Discriminator, Field, Tag
 
 from lastword.decide.item import Input
 from lastword.service.dialects.openai.choices import (
@@ -15,13 +15,15 @@ from lastword.service.dialects.openai.choices import (
     StructuredOutputs,
     read_choices,
 )
+from lastword.service.limits import MOST_ENTRIES
 from lastword.service.schema import Text, Unread
 from lastword.text.question import MOST_CHOICES
 
-_CHOICE: dict[str, Any] = {"structured_outputs": {"choice": ["in the north", "in the south"]}}
 _QUESTION = "Where is the lake of Oru?"
-_CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": _QUESTION}]} | _CHOICE
-_TEXT: dict[str, Any] = {"prompt": _QUESTION} | _CHOICE
+_CHAT: dict[str, Any] = {
+    "messages": [{"role": "user", "content": _QUESTION}],
+    "structured_outputs": {"choice": ["in the north", "in the south"]},
+}
 _SYSTEM = ("system", "developer")
 
 
@@ -29,43 +31,6 @@ class StreamOptions(BaseModel, strict=True, extra="forbid"):
     """Options of a stream's end."""
 
     include_usage: bool | None = Field(None, description="Count the tokens at its end.")
-
-
-class CompletionOptions(BaseModel, strict=True, extra="forbid"):
-    """Fields of both routes."""
-
-    model: Text | None = Field(None, description="The model's name here, or none.")
-    structured_outputs: StructuredOutputs | None = None
-    guided_choice: list[Text] | None = Field(None, min_length=1, fail_fast=True)
-    response_format: ResponseFormat | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    n: Literal[1] | None = None
-    # Fields of sampling, accepted without effect.
-    temperature: float | None = Field(None, ge=0)
-    top_p: float | None = None
-    seed: int | None = None
-    max_tokens: int | None = Field(None, ge=1, description="The choice is given whole.")
-    user: Text | None = None
-    frequency_penalty: Annotated[float, Field(ge=0, le=0)] | None = None
-    presence_penalty: Annotated[float, Field(ge=0, le=0)] | None = None
-    stop: Unread = None
-    logit_bias: Unread = None
-
-    @property
-    def has_choices(self) -> bool:
-        """True if the body has a list of options."""
-        lists = self.structured_outputs, self.guided_choice, self.response_format
-        return any(one is not None for one in lists)
-
-    def choices(self, most: int) -> Choices:
-        """Return the list of options, of which an item may have `most`.
-
-        Raises:
-            Refusal: As `read_choices`.
-        """
-        lists = self.structured_outputs, self.guided_choice, self.response_format
-        return read_choices(*lists, max(most, MOST_CHOICES))
 
 
 class TextPart(BaseModel, strict=True, extra="forbid"):
@@ -96,10 +61,27 @@ class ChatMessage(BaseModel, strict=True, extra="forbid"):
         return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
-class ChatBody(CompletionOptions, json_schema_extra={"examples": [_CHAT]}):
+class ChatBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examples": [_CHAT]}):
     """A conversation and a list of options: a decision about the user's text."""
 
-    messages: list[ChatMessage] = Field(min_length=1, fail_fast=True)
+    messages: list[ChatMessage] = Field(min_length=1, max_length=MOST_ENTRIES, fail_fast=True)
+    model: Text | None = Field(None, description="The model's name here, or none.")
+    structured_outputs: StructuredOutputs | None = None
+    guided_choice: list[Text] | None = Field(None, min_length=1, fail_fast=True)
+    response_format: ResponseFormat | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: Literal[1] | None = None
+    # Fields of sampling, accepted without effect.
+    temperature: float | None = Field(None, ge=0)
+    top_p: float | None = None
+    seed: int | None = None
+    max_tokens: int | None = Field(None, ge=1, description="The choice is given whole.")
+    user: Text | None = None
+    frequency_penalty: Annotated[float, Field(ge=0, le=0)] | None = None
+    presence_penalty: Annotated[float, Field(ge=0, le=0)] | None = None
+    stop: Unread = None
+    logit_bias: Unread = None
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
@@ -130,22 +112,17 @@ class ChatBody(CompletionOptions, json_schema_extra={"examples": [_CHAT]}):
         """The requested number of options with log-probabilities; None if not requested."""
         return (self.top_logprobs or 0) if self.logprobs else None
 
-
-def _one(value: Any) -> Any:
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
-
-
-class CompletionBody(CompletionOptions, json_schema_extra={"examples": [_TEXT]}):
-    """A text and a list of continuations."""
-
-    # Clients send one prompt as a list of one.
-    prompt: Annotated[Text, BeforeValidator(_one)] = Field(description="One prompt, as text.")
-    logprobs: int | None = Field(None, ge=0, le=20)
-    best_of: Literal[1] | None = None
-    echo: Literal[False] | None = None
-    suffix: Unread = None
-
     @property
-    def alternatives(self) -> int | None:
-        """The requested number of options with log-probabilities; None if not requested."""
-        return self.logprobs
+    def has_choices(self) -> bool:
+        """True if the body has a list of options."""
+        lists = self.structured_outputs, self.guided_choice, self.response_format
+        return any(one is not None for one in lists)
+
+    def choices(self, most: int) -> Choices:
+        """Return the list of options, of which an item may have `most`.
+
+        Raises:
+            Refusal: As `read_choices`.
+        """
+        lists = self.structured_outputs, self.guided_choice, self.response_format
+        return read_choices(*lists, max(most, MOST_CHOICES))

@@ -1,15 +1,16 @@
 """Lists of options in the fields of OpenAI's clients, and the chosen option in their form."""
 
 import math
-import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import zip_longest
 from typing import Any
 
+from jsonschema import Draft202012Validator, ValidationError
+from jsonschema.validators import create
 from pydantic import BaseModel, Field
+from referencing import Registry
 
 from lastword.files.strict_json import to_json
 from lastword.service.refusal import Refusal
@@ -17,33 +18,11 @@ from lastword.service.schema import Text
 from lastword.text.question import MOST_CHOICES, Choice, Multi, Option
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_MAX_PARTS = 16  # of a schema, joined by references and allOf
-_ASSERTIONS = frozenset(  # keywords that may exclude an answer; JSON Schema ignores unknown ones
-    "type enum const properties required additionalProperties patternProperties propertyNames"
-    " unevaluatedProperties minProperties maxProperties dependencies dependentRequired"
-    " dependentSchemas items prefixItems additionalItems unevaluatedItems minItems maxItems"
-    " uniqueItems contains minContains maxContains minLength maxLength pattern minimum maximum"
-    " exclusiveMinimum exclusiveMaximum multipleOf allOf anyOf oneOf not if then else $dynamicRef"
-    " $recursiveRef".split()
-)
-# Bounds by keyword: the type of the answers that they concern, their measure, and the comparison.
-_BOUNDS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any, Any], bool]]] = {
-    f"{end}{noun}": (kind, len, meets)
-    for noun, kind in (("Length", str), ("Items", list), ("Properties", dict))
-    for end, meets in (("min", operator.ge), ("max", operator.le))
-} | {
-    "minimum": (int | float, operator.pos, operator.ge),
-    "maximum": (int | float, operator.pos, operator.le),
-    "exclusiveMinimum": (int | float, operator.pos, operator.gt),
-    "exclusiveMaximum": (int | float, operator.pos, operator.lt),
-}
-_KEYWORDS = {  # that each shape of a choice applies, by the keyword that makes the shape
-    "properties": {"type", "properties", "required", "additionalProperties"},
-    "items": {"type", "items", "uniqueItems"},
-    "anyOf": {"type", "anyOf"},
-    "oneOf": {"type", "oneOf"},
-    "enum": {"type", "enum", "const"},
-}
+_MOST_PARTS = 16  # of a schema, joined by references and allOf
+_MOST_CHARACTERS = 2**14  # of an answer
+_MOST_WORK = 2**18  # keywords and constants that all answers are compared with
+# Keywords that may exclude some arrays of the options, and not those that are tried.
+_OF_ARRAYS = ("anyOf", "contains", "if", "not", "oneOf", "prefixItems", "unevaluatedItems")
 NO_CHOICES = (
     "this server does not generate text; it chooses among the answers that you supply: pass them as"
     ' structured_outputs {"choice": [...]}, as guided_choice [...], or as response_format with a'
@@ -146,6 +125,14 @@ class Choices:
         pairs = zip(self.values, self.options, strict=True)
         return self._wrapped([value for value, option in pairs if option in applies])
 
+    @property
+    def answers(self) -> list[Any]:
+        """The answers that may be given, as JSON values; of arrays, the extreme ones."""
+        values = [*self.values, *([None] if self.nullable else [])]
+        if self.several:
+            values = [[], [*self.values], *([value] for value in self.values)]
+        return [value if self.key is None else {self.key: value} for value in values]
+
     def _wrapped(self, value: Any) -> str:
         return to_json(value if self.key is None else {self.key: value})
 
@@ -183,57 +170,41 @@ def _require_few(entries: Collection[Any], where: str, most: int) -> None:
 def _of_schema(schema: Mapping[str, Any], most: int) -> Choices:
     """Return the options of a JSON schema: of an enum, or of constants in `anyOf` or `oneOf`.
 
-    They may be the items of an array, and either may be the only property of an object.
+    They may be the items of an array, and either may be the only property of an object. The schema
+    is refused unless it allows every answer that may be given.
     """
-    followed = partial(_followed, schema=schema, most=most + 1)  # null is no option
-    where, key, choice_schema = "schema", None, followed(schema, where="schema")
-    if isinstance(properties := choice_schema.get("properties"), Mapping):
+    where, key, part = "schema", None, _merged(schema, schema, "schema")
+    if isinstance(properties := part.get("properties"), Mapping):
         if len(properties) != 1:
             names = ", ".join(map(repr, properties)) or "none"
             raise _no_choice(f"{where}.properties", f"has {names:.200}; expected one property")
-        ((key, value_schema),) = properties.items()
-        _require_keywords(choice_schema, "properties", where)
-        _require_type(choice_schema, {}, where)
-        if choice_schema.get("required", []) not in ([], [key]):
-            raise _no_choice(f"{where}.required", f"asks for more than {key!a:.80}")
-        _require_bounds(choice_schema, [{key: None}], where)
-        where, choice_schema = f"{where}.properties.{key:.80}", value_schema
+        ((key, part),) = properties.items()
         if not _is_plain(key):
-            raise _no_choice(f"{where!a}", "has a lone surrogate in its name")
-    place, whole = where, followed(choice_schema, where=where)
-    part = whole
+            raise _no_choice(where, "has a property with a lone surrogate in its name")
+        where = f"{where}.properties.{key:.80}"
+        part = _merged(part, schema, where)
+    instructions = part.get("description")
     if several := part.get("type") == "array":
-        _require_keywords(part, "items", where)
+        if barred := [word for word in _OF_ARRAYS if word in part]:
+            raise _no_choice(where, f"has {barred[0]!r}, which this server cannot apply here")
         where += ".items"
-        part = followed(part.get("items"), where=where)
-    word = "anyOf" if "anyOf" in part else "oneOf"
-    forms = part.get(word)
-    parts = iter([(where, part)])
-    if isinstance(forms, list):
-        _require_keywords(part, word, where)
-        places = ((f"{where}.{word}[{i}]", one) for i, one in enumerate(forms))
-        parts = ((place, followed(one, where=place)) for place, one in places)
-    pairs: list[tuple[Any, str | None]] = []
-    earlier: dict[tuple[bool, Any], Any] = {}
-    for one_place, one in parts:
-        pairs += (more := _pairs(one, one_place))
-        # Checked part by part, so that a long text that many parts refer to is read twice at most.
-        _require_few(pairs, where, most + 1)
-        _require_distinct([value for value, _ in more if value is not None], earlier, where)
-    for value, _ in pairs:
-        _require_type(part, value, where)
-    _require_bounds(part, [value for value, _ in pairs], where)
-    choices = [pair for pair in pairs if pair[0] is not None]
-    if not choices:
+        part = _merged(part.get("items"), schema, where)
+    pairs = _pairs(part, schema, where, most + 1)  # null is no option
+    _require_distinct([value for value, _ in pairs], where)
+    values = tuple(value for value, _ in pairs if value is not None)
+    if not values:
         raise _no_choice(where, "has null as its only enum value")
-    if "oneOf" in part and len(pairs) > len(choices) + 1:
-        raise _no_choice(f"{where}.oneOf", "has null twice")
-    values = tuple(value for value, _ in choices)
-    if several:  # its answers are from none of the options to all
-        _require_bounds(whole, [[], [*values]], place)
-    descriptions = () if forms is None else tuple(description for _, description in choices)
-    instructions, nullable = _text(whole.get("description")), len(choices) < len(pairs)
-    return Choices(values, True, key, instructions or "", descriptions, nullable, several)
+    choices = Choices(
+        values,
+        is_json=True,
+        key=key,
+        instructions=instructions if isinstance(instructions, str) else "",
+        descriptions=tuple(text for value, text in pairs if value is not None),
+        nullable=len(values) < len(pairs),
+        several=several,
+    )
+    _require_valid(choices, schema)
+    return choices
 
 
 def _no_choice(where: str, what: str) -> Refusal:
@@ -241,119 +212,75 @@ def _no_choice(where: str, what: str) -> Refusal:
     return Refusal("no_choices", f"response_format: {where} {what}. A choice is {form}")
 
 
-def _require_keywords(part: Mapping[str, Any], shape: str, where: str) -> None:
-    """Refuse a keyword that may exclude an answer and that nothing here applies."""
-    others = _ASSERTIONS - _KEYWORDS[shape] - _BOUNDS.keys()
-    for keyword in part:
-        if keyword in others:
-            raise _no_choice(where, f"has {keyword!a:.80}, which this server cannot apply here")
-
-
-def _require_bounds(part: Mapping[str, Any], answers: Sequence[Any], where: str) -> None:
-    """Refuse a bound that not all answers meet."""
-    for keyword in part.keys() & _BOUNDS.keys():
-        bound, (kind, measure, meets) = part[keyword], _BOUNDS[keyword]
-        concerned = [a for a in answers if isinstance(a, kind) and not isinstance(a, bool)]
-        is_number = isinstance(bound, int | float) and not isinstance(bound, bool)
-        if not is_number or not all(meets(measure(a), bound) for a in concerned):
-            raise _no_choice(where, f"has {keyword!a:.80}, which this server cannot apply here")
-
-
-def _require_type(part: Mapping[str, Any], value: Any, where: str) -> None:
-    types = _types(value)
-    expected = part.get("type", types[0])
-    if not any(one in types for one in (expected if isinstance(expected, list) else [expected])):
-        what = "an object" if value == {} else to_json(value)
-        raise _no_choice(where, f"has {what:.80}, which its type {ascii(expected):.80} excludes")
-
-
-def _types(value: Any) -> tuple[str, ...]:
-    """Return the names that JSON schemas have for the type of a value."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return ("number", "integer") if value % 1 == 0 else ("number",)
-    return ({str: "string", bool: "boolean", dict: "object"}.get(type(value), "null"),)
-
-
-def _followed(part: Any, schema: Mapping[str, Any], where: str, most: int) -> Mapping[str, Any]:
-    """Return a part of a schema with its `$ref` and its `allOf` resolved."""
+def _merged(part: Any, schema: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return a part of a schema with what `$ref` and `allOf` add to it; the outer part wins."""
     whole: dict[str, Any] = {}
     parts = [part]
-    for one in parts:  # which grows: the outer part comes first, so its annotations win
+    for one in parts:  # which grows
         if not isinstance(one, Mapping):
-            raise _no_choice(where, "is no object" if one is part else f"has {one!a:.80} in allOf")
-        if one.get("additionalProperties", True) not in (True, {}) and "properties" not in one:
-            raise _no_choice(where, "has 'additionalProperties' without 'properties' beside it")
-        _require_few(one, where, most)
+            raise _no_choice(where, "is no object")
         for key, value in one.items():
-            if isinstance(value, list):
-                _require_few(value, f"{where}.{key:.80}", most)
             if key == "$ref":
                 parts.append(_target(value, schema, where))
             elif key == "allOf" and isinstance(value, list):
-                parts += reversed(value)
-            elif key not in whole:
-                whole[key] = value
-            elif key in _ASSERTIONS and not _equal(whole[key], value):
-                raise _no_choice(where, f"has two different values of {key!a:.80}")
-        if len(parts) > _MAX_PARTS:
-            raise _no_choice(where, f"refers to itself, or to more than {_MAX_PARTS} parts")
+                parts += value[:_MOST_PARTS]
+            else:
+                whole.setdefault(key, value)
+        if len(parts) > _MOST_PARTS:
+            raise _no_choice(where, f"refers to itself, or to more than {_MOST_PARTS} parts")
     return whole
 
 
-def _equal(one: Any, other: Any) -> bool:
-    """Return True if two JSON values are equal and of one type; in Python, True == 1."""
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
-    return type(one) is type(other) and bool(one == other)
-
-
-def _target(reference: Any, schema: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+def _target(reference: Any, schema: Mapping[str, Any], where: str) -> Any:
     for place in ("$defs", "definitions"):
         definitions, name = schema.get(place), str(reference).removeprefix(f"#/{place}/")
-        if isinstance(definitions, Mapping) and name != reference:
-            if isinstance(definition := definitions.get(name), Mapping):
-                return definition
+        if isinstance(definitions, Mapping) and name != reference and name in definitions:
+            return definitions[name]
     expected = "#/$defs/NAME or #/definitions/NAME of the same schema"
-    raise _no_choice(
-        where, f"refers to {str(reference)!a:.80}, which is not there; expected {expected}"
-    )
+    what = f"refers to {str(reference)!a:.80}, which is not there; expected {expected}"
+    raise _no_choice(where, what)
 
 
-def _pairs(part: Mapping[str, Any], where: str) -> list[tuple[Any, str | None]]:
-    """Return the values of an enum or a constant with their descriptions."""
-    if part.get("type") == "null" and not {"enum", "const"} & set(part):
-        part = {**part, "const": None}
-    values = part.get("enum")
-    if "enum" in part and not isinstance(values, list):
-        raise _no_choice(where, "enum is not a list")
-    if "const" in part:
-        constant = part["const"]
-        if values is not None and not any(_equal(constant, value) for value in values):
-            raise _no_choice(where, f"has the const {ascii(constant):.80}, which its enum excludes")
-        pairs, places = [(constant, _text(part.get("description")))], [f"{where}.const"]
-    elif values is not None:
-        pairs = [(value, None) for value in values]
-        places = [f"{where}.enum[{i}]" for i in range(len(values))]
-    else:
-        raise _no_choice(where, "has no enum and no const")
-    _require_keywords(part, "enum", where)
-    for (value, _), place in zip(pairs, places, strict=True):
-        if value is not None and not _is_plain(value):
-            need = "expected text in UTF-8, a finite number, true or false"
-            raise _no_choice(place, f"is {ascii(value):.80}; {need}")
-        _require_type(part, value, where)
-    _require_bounds(part, [value for value, _ in pairs], where)
-    if not pairs:
-        raise _no_choice(f"{where}.enum", "is empty")
+def _pairs(
+    part: Mapping[str, Any], schema: Mapping[str, Any], where: str, most: int
+) -> list[tuple[Any, str | None]]:
+    """Return the values of an enum or of constants, with their descriptions."""
+    word = "anyOf" if "anyOf" in part else "oneOf"
+    forms = part.get(word)
+    if "enum" in part or "const" in part or not isinstance(forms, list):
+        return _constants(part, where, most)
+    _require_few(forms, where, most)
+    pairs: list[tuple[Any, str | None]] = []
+    for place, form in enumerate(forms):
+        inner = f"{where}.{word}[{place}]"
+        pairs += _constants(_merged(form, schema, inner), inner, most)
+        _require_few(pairs, where, most)
     return pairs
 
 
-def _require_distinct(
-    values: Iterable[Any], earlier: dict[tuple[bool, Any], Any], where: str
-) -> None:
-    """Refuse values that are equal in JSON, such as 1 and 1.0, and add them to the earlier ones."""
+def _constants(part: Mapping[str, Any], where: str, most: int) -> list[tuple[Any, str | None]]:
+    description = part.get("description")
+    if "const" in part:
+        pairs = [(part["const"], description if isinstance(description, str) else None)]
+    elif isinstance(values := part.get("enum"), list):
+        _require_few(values, where, most)
+        pairs = [(value, None) for value in values]
+    elif part.get("type") == "null":
+        pairs = [(None, None)]
+    else:
+        raise _no_choice(where, "has no enum and no const")
+    if not pairs:
+        raise _no_choice(f"{where}.enum", "is empty")
+    for place, (value, _) in enumerate(pairs):
+        if value is not None and not _is_plain(value):
+            need = "expected text in UTF-8, a finite number, true or false"
+            raise _no_choice(f"{where}.enum[{place}]", f"is {ascii(value):.80}; {need}")
+    return pairs
+
+
+def _require_distinct(values: Iterable[Any], where: str) -> None:
+    """Refuse values that are equal in JSON, such as 1 and 1.0."""
+    earlier: dict[tuple[bool, Any], Any] = {}
     for value in values:
         key = isinstance(value, bool), value  # in Python True == 1
         if key in earlier:
@@ -362,11 +289,45 @@ def _require_distinct(
         earlier[key] = value
 
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+def _require_valid(choices: Choices, schema: Mapping[str, Any]) -> None:
+    """Refuse a schema that excludes an answer that may be given, or that takes long to apply."""
+    work = 0
+
+    def counted(part: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+        nonlocal work
+        work += len(part) + (len(part["enum"]) if isinstance(part.get("enum"), list) else 0)
+        if work > _MOST_WORK:
+            raise _no_choice("schema", "takes too long to apply to all answers")
+        return part.items()
+
+    kind = create(
+        Draft202012Validator.META_SCHEMA,
+        Draft202012Validator.VALIDATORS | {"pattern": _refuse, "patternProperties": _refuse},
+        type_checker=Draft202012Validator.TYPE_CHECKER,
+        applicable_validators=counted,
+    )
+    validator = kind(dict(schema), registry=Registry())  # which fetches nothing
+    for answer in choices.answers:
+        try:
+            error = next(validator.iter_errors(answer), None)
+        except Refusal:
+            raise
+        except Exception as fault:  # an invalid schema, or one that refers to itself
+            what = f"cannot be applied: {type(fault).__name__}: {fault}"
+            raise _no_choice("schema", f"{what:.200}") from fault
+        if error is not None:
+            place = "schema" + "".join(f".{part}" for part in error.absolute_schema_path)
+            what = f"excludes the answer {to_json(answer):.80}"
+            raise _no_choice(f"{place:.200}", f"{what}, or this server cannot apply it")
+
+
+def _refuse(*_: Any) -> Iterable[ValidationError]:
+    """Refuse a keyword with a regular expression, which may take very long."""
+    yield ValidationError("not applied")
 
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, str):
-        return value.isascii() or _SURROGATE.search(value) is None
+        short = len(value) <= _MOST_CHARACTERS
+        return short and (value.isascii() or _SURROGATE.search(value) is None)
     return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))

@@ -3,22 +3,23 @@
 docs/decisions.md has the details that OpenAI's documents leave open.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, Literal
 
 from fastapi import Response
-from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
+from pydantic import BaseModel, Discriminator, Field, Tag
 
 from lastword.decide.answer import PredicateAnswer, SingleAnswer
 from lastword.decide.item import text_of
-from lastword.decide.served import Served
 from lastword.errors import InputError
 from lastword.service.call import ThisCall, plain_answer
 from lastword.service.dialects.google import GoogleBody, google_decisions
+from lastword.service.dialects.question_form import QuestionForm
 from lastword.service.questions import Answered, ask
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
-from lastword.text.question import Choice, Option, Predicate, Question, Score, Single
+from lastword.text.question import Choice, Option, Predicate, Score, Single
 
 _EXAMPLE: dict[str, Any] = {
     "model": "lastword/demo-organism",
@@ -34,103 +35,6 @@ _EXAMPLE: dict[str, Any] = {
 }
 
 
-def _entry(key: str, noun: str) -> BeforeValidator:
-    """Return a validator that also accepts a text or a boolean alone as an entry of a list."""
-
-    def read(value: Any) -> Any:
-        if isinstance(value, str | bool):
-            return {key: value}
-        if not isinstance(value, Mapping) or key not in value:
-            what = f'{noun} is "TEXT" or {{"{key}": "TEXT", "description": "TEXT"}}'
-            raise ValueError(what)
-        return value
-
-    return BeforeValidator(read)
-
-
-def _of_known_type(value: Any) -> Any:
-    if not isinstance(value, Mapping) or value.get("type") not in ("predicate", "choice", "score"):
-        form = '{"type": "choice", "instructions": "Which team?", "choices": ["one", "other"]}'
-        raise ValueError(f"a question is a predicate, a choice or a score, such as {form}")
-    return value
-
-
-class ChoiceOption(BaseModel, strict=True, extra="ignore"):
-    """One option; its description is for the prompt and is never scored."""
-
-    value: Text | bool
-    description: Text | None = None
-
-
-class Level(BaseModel, strict=True, extra="ignore"):
-    """One level; its description is for the prompt and is never scored."""
-
-    label: Text
-    description: Text | None = None
-
-
-class QuestionBody(BaseModel, strict=True, extra="ignore"):
-    """Fields of all questions; a question that names a served one needs no others."""
-
-    kind: ClassVar[type[Single]]
-    instructions: Text | list[dict[str, Any]] | None = None
-    name: Text | None = None
-    question: Text | None = Field(None, description="Name of a served question.")
-
-    @property
-    def options(self) -> tuple[list[Option], ...]:
-        """The list of the request's options, for a kind of question that has options."""
-        return ()
-
-    def resolve(self, served: Served, name: str | None) -> Question:
-        """Return the question, or the served one of this name or of the body's.
-
-        Raises:
-            InputError: There is no such question, or the body is invalid or contradicts it.
-        """
-        content = self.instructions
-        instructions = "" if content is None else _content(content, "instructions")
-        if (name := name or self.question) is not None:
-            return served.get(name, self.kind, instructions, *self.options)
-        if content is None:
-            raise InputError("instructions are missing")
-        make: Callable[..., Question] = self.kind
-        return make(instructions, *self.options)
-
-
-class PredicateBody(QuestionBody):
-    """A question for the probability that a statement holds."""
-
-    kind = Predicate
-    type: Literal["predicate"]
-
-
-class ChoiceBody(QuestionBody):
-    """A choice among 2 to 255 options."""
-
-    kind = Choice
-    type: Literal["choice"]
-    choices: list[Annotated[ChoiceOption, _entry("value", "an option")]] = []
-
-    @property
-    def options(self) -> tuple[list[Option], ...]:
-        """The list of the request's options."""
-        return ([Option(choice.value, choice.description) for choice in self.choices],)
-
-
-class ScoreBody(QuestionBody):
-    """A score of 2 to 10 ordered levels."""
-
-    kind = Score
-    type: Literal["score"]
-    levels: list[Annotated[Level, _entry("label", "a level")]] = Field([], max_length=10)
-
-    @property
-    def options(self) -> tuple[list[Option], ...]:
-        """The list of the request's levels."""
-        return ([Option(level.label, level.description) for level in self.levels],)
-
-
 class DecisionBody(
     BaseModel, strict=True, extra="forbid", json_schema_extra={"examples": [_EXAMPLE]}
 ):
@@ -138,13 +42,9 @@ class DecisionBody(
 
     model: Text = Field(description="The model's name here.")
     input: Text | list[dict[str, Any]] = Field(description="A text, or messages and tool calls.")
-    questions: list[
-        Annotated[
-            PredicateBody | ChoiceBody | ScoreBody,
-            Field(discriminator="type"),
-            BeforeValidator(_of_known_type),
-        ]
-    ] = Field(min_length=1)
+    questions: list[dict[str, Any]] = Field(
+        min_length=1, description="A `predicate`, a `choice` or a `score` each (docs/decisions.md)."
+    )
     prompt_cache_key: Text | None = Field(None, description="Without effect.")
     prompt_cache_options: dict[str, Any] | None = None
     safety_identifier: Text | None = Field(None, description="Without effect.")
@@ -154,19 +54,13 @@ class DecisionBody(
     )
 
 
-class DecisionsAnswer(BaseModel):
-    """The answers, in the order of the questions."""
-
-    answers: list[dict[str, Any]]
-    model: str
-    usage: dict[str, Any]
-
-
 # Two clients post to this route; the discriminator tells their bodies apart.
 AnyBody = Annotated[
     Annotated[DecisionBody, Tag("body")] | Annotated[GoogleBody, Tag("body of a map")],
     Discriminator(lambda value: "body of a map" if _has_map(value) else "body"),
 ]
+
+_MOST_LEVELS = 10
 
 
 def _has_map(value: Any) -> bool:
@@ -182,13 +76,15 @@ async def decisions(body: AnyBody, call: ThisCall) -> Response:
     """
     if isinstance(body, GoogleBody):
         return await google_decisions(body, call)
-    resolvers = {str(i): question.resolve for i, question in enumerate(body.questions)}
+    resolvers = {str(i): partial(_FORM.resolve, one) for i, one in enumerate(body.questions)}
     answered = await ask(
         call, body.model, lambda: _input(body.input), resolvers, include=body.include
     )
     answers = [
-        _answer(answered.answers[str(i)], question.name, answered.reasons[str(i)], body.on_deferred)
-        for i, question in enumerate(body.questions)
+        _answer(
+            answered.answers[str(i)], one.get("name"), answered.reasons[str(i)], body.on_deferred
+        )
+        for i, one in enumerate(body.questions)
     ]
     usage = _usage(answered)
     return plain_answer({"answers": answers, "model": call.service.name, "usage": usage})
@@ -208,13 +104,13 @@ def _answer(
 
 
 def _usage(answered: Answered) -> dict[str, Any]:
-    total = answered.input_tokens + answered.output_tokens
+    usage = answered.usage
     return {
-        "input_tokens": answered.input_tokens,
-        "input_tokens_details": {"cached_tokens": answered.cached_tokens, "cache_write_tokens": 0},
-        "output_tokens": answered.output_tokens,
+        "input_tokens": usage.input,
+        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
+        "output_tokens": usage.output,
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": total,
+        "total_tokens": usage.input + usage.output,
     }
 
 
@@ -276,3 +172,41 @@ def _part(part: Any, where: str) -> str:
 
 def _bad(what: str) -> Refusal:
     return Refusal("invalid_body", what)
+
+
+# Questions
+
+
+def _options(kind: type[Single], question: Mapping[str, Any]) -> Sequence[Any]:
+    """Return the options of a choice and whether it may abstain, or the levels of a score."""
+    if not isinstance(question.get("name"), str | None):
+        raise InputError("name is a text")
+    key, entry_key = {Choice: ("choices", "value"), Score: ("levels", "label")}.get(kind, ("", ""))
+    if not key:
+        return ()
+    entries = question.get(key, [])
+    if not isinstance(entries, list):
+        raise InputError(f"{key} is a list")
+    if kind is Score and len(entries) > _MOST_LEVELS:
+        raise InputError(f"{len(entries)} levels, expected 2 to {_MOST_LEVELS}")
+    options = [_option(entry, entry_key) for entry in entries]
+    return [options, question.get("abstain", False)] if kind is Choice else [options]
+
+
+def _option(entry: Any, key: str) -> Option:
+    if isinstance(entry, str | bool):
+        return Option(entry)
+    if not isinstance(entry, Mapping) or not isinstance(entry.get(key), str | bool):
+        raise InputError(f'an entry is "TEXT" or {{"{key}": "TEXT", "description": "TEXT"}}')
+    if unknown := entry.keys() - {key, "description"}:
+        raise InputError(f"the key {min(unknown)!r:.80} of an entry is not known")
+    description = entry.get("description")
+    return Option(entry[key], None if description is None else _content(description, "description"))
+
+
+_FORM = QuestionForm(
+    {"predicate": Predicate, "choice": Choice, "score": Score},
+    frozenset({"name", "choices", "levels", "abstain"}),
+    partial(_content, where="instructions"),
+    _options,
+)

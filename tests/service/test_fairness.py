@@ -1,0 +1,227 @@
+"""One request cannot block or break the others."""
+
+import json
+import signal
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from families import random_items
+from served import BODY, PATIENCE_SECONDS, Held, as_body, code_of, running, together, tracer
+
+from lastword import Decider
+from lastword.service import passes
+
+# Limits of one request
+
+
+def test_a_long_prompt_is_answered_if_it_fits_or_is_truncated(model):
+    words = model.profile.context // 2
+    with running(model) as served:
+        body = BODY | {"prompt": "w5 " * words}
+        assert served.client.post("/v1/correct", json=body).status_code == 200
+    with running(tracer(overflow="truncate")) as served:
+        body = BODY | {"prompt": "w5 " * 40 * words}
+        assert served.client.post("/v1/correct", json=body).status_code == 200
+
+
+@pytest.mark.parametrize(("included", "most"), [("trajectory", 6), ("view", 3)])
+def test_targets_of_a_pass_are_bounded(model, monkeypatch, included, most):
+    monkeypatch.setattr(passes, "TARGETS", 12)
+    held = Held(model)
+    question = {"type": "choice", "instructions": "w5", "choices": ["w6", "w7"]}
+    body = {"input": "w8", "questions": [question] * 12, "include": [included]}
+    with running(held) as served:
+        answer = served.client.post("/v1/decisions", json=body | {"model": served.service.name})
+        assert answer.status_code == 200 and len(answer.json()["answers"]) == 12
+    assert len(held.groups) >= 2 and max(map(len, held.groups)) <= most
+
+
+def test_a_prompt_may_be_a_conversation(model):
+    messages = [{"role": "user", "content": "w5"}]
+    model.tokenizer.chat_template = "{% for m in messages %}w9 {{ m.content }} w8{% endfor %}"
+    try:
+        with running(model) as served:
+            answer = served.client.post("/v1/correct", json=BODY | {"prompt": messages}).json()
+        expected = model.correct(messages, BODY["candidates"])
+    finally:
+        model.tokenizer.chat_template = None
+    assert answer == expected.to_dict() | {"method": "model"}
+
+
+def test_content_free_prompts_are_used_if_the_correction_needs_them():
+    decider = Decider.demo(correction="contextual")
+    prompts = {
+        "prompt": "Which goods come from Baevwick?",
+        "content_free": ["Which goods come from N/A?", "Which goods come from ?"],
+    }
+    goods = ["clay lamps", "pale cedar boats", "green wool combs"]
+    expected = decider.correct(candidates=goods, **prompts)
+    assert not np.allclose(expected.scores, expected.base_scores)
+    with running(decider, characters=500) as served:
+        body = {"candidates": goods} | prompts
+        answer = served.client.post("/v1/correct", json=body)
+        assert answer.json()["scores"] == pytest.approx(list(expected.scores), abs=1e-5)
+        # They count as characters of the request.
+        long = served.client.post("/v1/correct", json=body | {"content_free": ["w" * 200]})
+        assert code_of(long) == "too_many_characters"
+
+
+# Failures
+
+
+@pytest.mark.parametrize("end", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+def test_the_service_survives_any_exception_of_the_model(held, end):
+    held.poison = {"1": end}
+    with running(held) as served:
+        answer = served.client.post("/v1/correct", json=BODY | {"id": "1"})
+        assert answer.status_code == 500 and code_of(answer) == "internal"
+        (failure,) = served.events("failure")
+        assert failure["error"] == type(end).__name__ and failure["at"] == "item"
+        assert served.client.get("/healthz").status_code == 200
+        assert served.client.post("/v1/correct", json=BODY).status_code == 200
+
+
+def test_an_exit_in_the_tokenizer_ends_only_the_request(model, monkeypatch):
+    encode = type(model).encode
+
+    def exits(self, items, *options):
+        if items[0].id == "end":
+            raise SystemExit(3)
+        return encode(self, items, *options)
+
+    monkeypatch.setattr(type(model), "encode", exits)
+    with running(model) as served:
+        assert served.client.post("/v1/correct", json=BODY | {"id": "end"}).status_code == 500
+        assert served.client.post("/v1/correct", json=BODY).status_code == 200
+        assert len(served.events("failure")) == 1
+
+
+class Ballast:
+    """An object that stands for the memory of a pass."""
+
+
+class Narrow(Held):
+    """A decider with memory for two items at most, and for no item with the id `huge`."""
+
+    memory_error: BaseException
+    held: list[weakref.ref[Ballast]]
+
+    def decide_group(self, encoded: Any, *more: Any, **named: Any) -> Any:
+        ballast = Ballast()
+        assert not any(ref() for ref in self.held), "the failed pass kept its memory"
+        if len(encoded) > 2 or any(e.item.id == "huge" for e in encoded):
+            self.held.append(weakref.ref(ballast))
+            # A new error, since an error keeps its frames.
+            raise type(self.memory_error)(*self.memory_error.args)
+        return super().decide_group(encoded, *more, **named)
+
+
+@pytest.mark.parametrize(
+    "memory_error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes."),
+    ],
+)
+def test_an_item_without_enough_memory_affects_no_other(model, memory_error):
+    narrow = Narrow(model)
+    narrow.held, narrow.memory_error = [], memory_error
+    items = [as_body(i) for i in random_items(5, 5)] + [BODY | {"id": "huge"}]
+    with running(narrow) as served:
+        answers = together(served, narrow, items)
+        assert [a.status_code for a in answers] == [200] * 5 + [503]
+        assert code_of(answers[5]) == "model" and "memory" in answers[5].text
+        assert len(served.events("apart")) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_process_whose_model_hangs_still_stops_normally(number, forks):
+    with forks.start("-m", "served", cwd=Path(__file__).parents[1]) as process:
+        url = json.loads(process.stderr.readline())["address"]
+        answer = httpx.post(f"{url}/v1/correct", json=BODY, timeout=PATIENCE_SECONDS)
+        assert answer.status_code == 504
+        process.send_signal(number)
+        assert process.wait(PATIENCE_SECONDS) == 0
+        events = [json.loads(line)["event"] for line in process.stderr]
+    assert {"abandoned", "stopped"} <= {*events[-3:]}
+
+
+# Batches
+
+
+@pytest.fixture
+def narrow(held):
+    """The model, with a pass per item of a batch."""
+    held.tracer.batch_tokens = 1
+    held.go.clear()
+    return held
+
+
+def batch_of(count: int) -> dict:
+    return {"items": [BODY | {"id": f"b{i}"} for i in range(count)]}
+
+
+def test_a_single_request_runs_between_the_passes_of_a_batch(narrow):
+    with running(narrow) as served, ThreadPoolExecutor(2) as pool:
+        batch = pool.submit(served.client.post, "/v1/correct/batch", json=batch_of(6))
+        served.wait_for(lambda: narrow.busy)
+        single = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "alone"})
+        served.wait_for(lambda: served.service.line.waiting == 6)
+        narrow.go.set()
+        assert single.result().status_code == batch.result().status_code == 200
+    assert narrow.groups == [["b0"], ["alone"], ["b1"], ["b2"], ["b3"], ["b4"], ["b5"]]
+
+
+@pytest.mark.parametrize("trusted", [None, "x-client"])
+def test_a_client_is_a_connection_or_the_name_from_the_proxy(narrow, trusted):
+    """The headers of three connections name two clients; they count only behind a proxy."""
+    with running(narrow, client_header=trusted) as served, ThreadPoolExecutor(3) as pool:
+        sent = []
+        url = f"{served.url}/v1/correct/batch"
+        for place, (name, client) in enumerate((("a", "1"), ("b", "1"), ("c", "2"))):
+            items = [BODY | {"id": f"{name}{i}"} for i in range(3)]
+            headers = {"x-client": client, "x-forwarded-for": client, "forwarded": f"for={client}"}
+            post = partial(httpx.post, url, timeout=PATIENCE_SECONDS, trust_env=False)
+            sent.append(pool.submit(post, json={"items": items}, headers=headers))
+            served.wait_for(lambda n=3 * place + 2: served.service.line.waiting == n)
+        narrow.go.set()
+        assert [one.result().status_code for one in sent] == [200] * 3
+    by_connection = "a0 a1 b0 c0 a2 b1 c1 b2 c2"
+    by_client = "a0 a1 c0 a2 c1 b0 c2 b1 b2"
+    order = " ".join(name for (name,) in narrow.groups)
+    assert order == (by_client if trusted else by_connection)
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_the_rest_of_a_batch_is_dropped_at_its_end(narrow, leaves):
+    """Its client leaves, or the deadline passes."""
+    with running(narrow, deadline_seconds=30.0 if leaves else 1.0) as served:
+        with httpx.Client(base_url=served.url, trust_env=False) as client:
+            if leaves:
+                with pytest.raises(httpx.ReadTimeout):
+                    client.post("/v1/correct/batch", json=batch_of(6), timeout=1.0)
+            else:
+                assert client.post("/v1/correct/batch", json=batch_of(6)).status_code == 504
+        served.wait_for(lambda: not served.service.line.waiting)
+        narrow.go.set()
+        assert served.client.post("/v1/correct", json=BODY | {"id": "s"}).status_code == 200
+    assert narrow.groups == [["b0"], ["s"]]
+
+
+def test_the_age_of_the_oldest_request_grows_while_the_model_hangs(narrow):
+    oldest = "lastword_oldest_waiting_seconds"
+    with running(narrow, deadline_seconds=0.2) as served:
+        assert served.metric(oldest) == 0
+        assert served.client.post("/v1/correct", json=BODY).status_code == 504
+        served.wait_for(lambda: served.metric(oldest) > 0.5)  # although no client waits any more
+        narrow.go.set()
+        served.wait_for(lambda: served.metric(oldest) == 0)
