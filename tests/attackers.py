@@ -1,13 +1,15 @@
 """Attacks on a service from another process: `attackers.py ATTACK PORT HANDS`, until killed.
 
 A, B and C have no token; the others send requests that a caller may send. Clients of E disconnect
-at once. F, G and H repeat a prompt of nearly a megabyte over one connection each.
+at once. F and G repeat a prompt of nearly a megabyte over one connection each, and S sends a body
+byte by byte.
 """
 
 import json
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from itertools import count
@@ -16,7 +18,7 @@ HEAD = b"POST /v1/correct HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: applicati
 MANY = HEAD + b"".join(b"x%d: a\r\n" % i for i in range(9000)) + b"\r\n"
 CHUNKS = b"1;extension=of-no-use\r\nx\r\n" * 500
 _ITEM = {"prompt": "w5 " * 60, "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
-_BATCH = json.dumps({"items": [_ITEM] * 2000}).encode()
+_BATCH = json.dumps({"items": [_ITEM] * 250}).encode()
 _BURSTS = {"B": 1, "E": 25}  # number of connections per thread, one after the other
 _TO_BATCH = HEAD.replace(b"correct", b"correct/batch") + b"authorization: Bearer ask\r\n"
 
@@ -61,10 +63,18 @@ def long(prompt: str) -> Callable[[socket.socket], None]:
     return repeat
 
 
+def slowly(raw: socket.socket) -> None:
+    """S: send a body byte by byte."""
+    raw.sendall(HEAD + b"authorization: Bearer ask\r\ncontent-length: 1000\r\n\r\n")
+    for _ in range(1000):
+        raw.sendall(b" ")
+        time.sleep(0.05)
+
+
 _LONG = 2**20 - 200
 ATTACKS: dict[str, Callable[[socket.socket], None]] = {
     **{"A": chunks, "B": empty, "C": headers, "E": left},
-    **{"F": long("w5 " * (_LONG // 3)), "G": long("w" * _LONG), "H": long(" " * _LONG)},
+    **{"F": long("w5 " * (_LONG // 3)), "G": long("w" * _LONG), "S": slowly},
 }
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 import httpx
 import populations
 import pytest
-from clients import PYTHON
 from forked import Fork, Forks
 from served import free_port, wait_until
 
@@ -175,35 +174,6 @@ class Clients:
             time.sleep(0.2)
 
 
-# Asks until its input ends; the client library retries as often as it does by default.
-STOCK = """
-import sys, threading
-from openai import OpenAI
-client, stop = OpenAI(base_url=sys.argv[1] + "/v1", api_key="none"), threading.Event()
-threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
-goods, count = {"guided_choice": ["clay lamps", "cedar boats"]}, 0
-(model,) = client.models.list()
-while not stop.wait(0.05):
-    client.completions.create(model=model.id, prompt="Baevwick sells", extra_body=goods)
-    count += 1
-print(count)
-"""
-
-
-@contextmanager
-def stock_client(url: str):
-    """Run a stock client until the block ends; it must never get an error."""
-    if not PYTHON.is_file():
-        yield
-        return
-    command = [str(PYTHON), "-c", STOCK, url]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
-        yield
-        output, errors = process.communicate("", PATIENCE_SECONDS)
-    assert process.returncode == 0 and int(output) > 20, errors
-
-
 def test_a_rolling_restart_loses_no_request_and_no_label(forks, tmp_path, database):
     subject, policy = Decider.demo().subject, Policy(("decisive", "early"), 0.25)
     certificate = populations.certificate(subject, policy, Terms(0.1), 18, 1, 120)
@@ -213,7 +183,7 @@ def test_a_rolling_restart_loses_no_request_and_no_label(forks, tmp_path, databa
     with ExitStack() as stack:
         processes = [replica.start(stack) for replica in replicas]
         url = stack.enter_context(balanced([replica.port for replica in replicas]))
-        with Clients(url, 4) as clients, stock_client(url):
+        with Clients(url, 4) as clients:
             clients.wait_for(20)
             for replica, process in zip(replicas, processes, strict=True):
                 process.send_signal(signal.SIGTERM)

@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-import tomllib
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,10 +20,8 @@ import pytest
 import yaml
 from installation import COMMAND, environment, isolated
 
-import lastword
-from lastword.service.dialects.native import PROBES
+from lastword.service.guard import PROBES
 from lastword.service.ledger import Ledger
-from lastword.service.metrics import Metrics
 from lastword.service.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -51,7 +48,7 @@ def test_the_probes_of_kubernetes_are_routes_of_the_service():
     probes = {
         name: CONTAINER[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")
     }
-    assert {get["path"] for get in probes.values()} <= {r.path for r in PROBES.routes if r.probe}
+    assert {get["path"] for get in probes.values()} <= PROBES
     assert probes["readiness"]["path"] == "/readyz"
     (port,) = CONTAINER["ports"]
     assert {get["port"] for get in probes.values()} == {port["name"]}
@@ -67,39 +64,6 @@ def test_a_stop_waits_until_every_request_is_answered():
     assert min(map(int, waits)) > Settings().deadline_seconds + LAST_SECONDS
 
 
-def test_port_user_and_version_are_the_same_in_every_file():
-    dockerfile = read("Dockerfile")
-    assert f"EXPOSE {CONTAINER['ports'][0]['containerPort']}" in dockerfile
-    assert f":{Settings().port}/readyz" in dockerfile
-    assert f"--uid {POD['securityContext']['runAsUser']}" in dockerfile
-    assert CONTAINER["volumeMounts"][0]["mountPath"] == "/models"
-    assert "VOLUME /models" in dockerfile and "HF_HOME=/models" in dockerfile
-    image = f"registry.example/lastword:{lastword.__version__}"  # a node fetches a tag once
-    assert CONTAINER["image"] == image and f"docker push {image}\n" in PAGE
-    (threads,) = (e["value"] for e in CONTAINER["env"] if e["name"] == "OMP_NUM_THREADS")
-    assert threads == CONTAINER["resources"]["requests"]["cpu"]
-
-
-def test_the_memory_limit_of_kubernetes_follows_the_rule():
-    script = REPOSITORY / "experiments" / "pods.py"
-    rows = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
-    assert rows.stdout.strip() in PAGE
-    model = CONTAINER["args"][CONTAINER["args"].index("--model") + 1]
-    (row,) = (row for row in rows.stdout.splitlines() if f"`{model}`" in row)
-    assert CONTAINER["resources"]["limits"]["memory"] == row.split(" | ")[3].replace(" GiB", "Gi")
-
-
-def test_kubernetes_scales_by_a_metric_of_the_service():
-    monitor, scaled = yaml.safe_load_all(read("kubernetes.scale.yaml"))
-    assert monitor["spec"]["selector"]["matchLabels"] == SERVICE["metadata"]["labels"]
-    (endpoint,) = monitor["spec"]["endpoints"]
-    assert endpoint["port"] == SERVICE["spec"]["ports"][0]["name"]
-    assert scaled["spec"]["scaleTargetRef"]["name"] == DEPLOYMENT["metadata"]["name"]
-    (trigger,) = scaled["spec"]["triggers"]
-    (metric,) = re.findall(r"lastword_\w+", trigger["metadata"]["query"])
-    assert metric in Metrics().text().decode()
-
-
 def test_environment_variables_of_deployments_are_options_of_serve():
     from typer.main import get_command
 
@@ -112,32 +76,6 @@ def test_environment_variables_of_deployments_are_options_of_serve():
     flags = {flag for option in serve.params for flag in option.opts}
     assert {"MODEL", "CERTIFICATE", "STATE"} <= named
     assert [n for n in named if f"--{n.lower().replace('_', '-')}" not in flags] == []
-
-
-def test_the_space_requires_the_packages_of_lastword_at_its_pins():
-    """lastword itself comes with the Space: on the index, another project has its name."""
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"]]
-    wanted += [line for name in ("model", "parquet", "serve", "gguf") for line in extras[name]]
-    lines = [line for line in read("space/requirements.txt").splitlines() if line[0] != "#"]
-    names, required = (
-        {re.split(r"[^\w.-]", line)[0].lower().replace("_", "-") for line in requirements}
-        for requirements in (lines, wanted)
-    )
-    assert names == required - {"lastword"}
-    assert set(lines) <= set((REPOSITORY / "constraints.txt").read_text().splitlines())
-
-
-def test_compose_stores_certificate_and_state_in_writable_folders():
-    added = yaml.safe_load(read("compose.certified.yaml"))
-    service = added["services"]["lastword"]
-    variables = service["environment"]
-    assert variables["LASTWORD_SERVE_CERTIFICATE"] == service["configs"][0]["target"]
-    (mount,) = service["volumes"]
-    volume, folder = mount.split(":")
-    assert volume in added["volumes"] and variables["LASTWORD_SERVE_STATE"].startswith(f"{folder}/")
-    assert f"install --directory --owner lastword /models {folder}\n" in read("Dockerfile")
 
 
 @pytest.mark.slow
@@ -165,50 +103,6 @@ def test_the_image_can_be_built_from_the_files_that_it_copies(tmp_path):
         assert c.get("/v1/models").status_code == 401
         c.headers["authorization"] = f"Bearer {'a' * 32}"
         assert c.post("/v1/correct", json=BODY).json()["answer"] == "pale cedar boats"
-
-
-def test_compose_exposes_only_haproxy_to_clients():
-    services = yaml.safe_load(read("compose.yaml"))["services"]
-    proxy = services["haproxy"]
-    assert [name for name, service in services.items() if "ports" in service] == ["haproxy"]
-    assert proxy["ports"] == [f"127.0.0.1:8000{proxy['environment']['LASTWORD_FRONT']}"]
-    (mount,) = proxy["volumes"]
-    file, place, _ = mount.split(":")
-    assert (DEPLOY / file).is_file() and place == "/usr/local/etc/haproxy/haproxy.cfg"
-    assert set(re.findall(r"\$\{(\w+)\}", read("haproxy.cfg"))) == set(proxy["environment"])
-    backends = {value for name, value in proxy["environment"].items() if name[-2:] in ("_A", "_B")}
-    assert backends == {f"lastword:{Settings().port}"}
-    flag, header = services["lastword"]["command"][-2:]
-    assert flag == "--client-header" and f"set-header {header} %[src]" in read("haproxy.cfg")
-
-
-def test_grafana_requires_a_password():
-    grafana = yaml.safe_load(read("compose.watch.yaml"))["services"]["grafana"]
-    assert grafana["environment"]["GF_SECURITY_ADMIN_PASSWORD"].startswith("${GRAFANA_PASSWORD:?")
-
-
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl")
-def test_a_certified_pod_has_its_certificate_and_the_address_of_its_state(tmp_path):
-    for path in DEPLOY.glob("*.yaml"):
-        shutil.copy(path, tmp_path)
-    (tmp_path / "certificate.toml").write_text("schema = 1\n", encoding="utf-8")
-    built = subprocess.run(
-        ["kubectl", "kustomize", tmp_path], check=True, capture_output=True, text=True
-    ).stdout
-    kinds: dict[str, list] = {}
-    for document in yaml.safe_load_all(built):
-        kinds.setdefault(document["kind"], []).append(document)
-    (deployment,), (certificate,) = kinds["Deployment"], kinds["ConfigMap"]
-    pod = deployment["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    volumes = {v["name"]: v for v in pod["volumes"]}
-    mounts = {m["mountPath"]: volumes[m["name"]] for m in container["volumeMounts"]}
-    env = {e["name"]: e.get("value") or e["valueFrom"] for e in container["env"]}
-    secret, where = env["LASTWORD_SERVE_STATE"], Path(env["LASTWORD_SERVE_CERTIFICATE"])
-    command = "kubectl create secret generic {name} --from-literal={key}=postgresql://"
-    assert command.format(**secret["secretKeyRef"]) in read("kustomization.yaml")
-    assert mounts[str(where.parent)]["configMap"]["name"] == certificate["metadata"]["name"]
-    assert where.name in certificate["data"]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd")

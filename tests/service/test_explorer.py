@@ -4,7 +4,6 @@ import itertools
 import json
 import shlex
 import socket
-from dataclasses import replace
 from urllib.parse import quote, urlencode
 
 import numpy as np
@@ -17,7 +16,6 @@ from served import running
 from lastword import Choice, Decider, Option, Predicate, Tracer
 from lastword.decide.answer import probabilities_of
 from lastword.decide.batch import Scope
-from lastword.probes.trajectory import TrajectoryProbe
 from lastword.service import pages
 from lastword.text.items import Item
 from lastword.trust.policy import Policy
@@ -174,7 +172,7 @@ def test_the_page_reports_an_invalid_item(page):
 def test_answers_with_and_without_the_text_are_those_of_the_library(decide, corrected):
     model = corrected.service.decider
     write(decide)
-    expected = model.decide(TEXT, {"q": GOODS}).choices["q"]
+    expected = model.decide(TEXT, {"q": GOODS})["q"]
     alone = probabilities_of(GOODS, model.decide("", {"q": GOODS})["q"].decision.base_scores)
     assert decide.locator("#decisions h3 span").first.inner_text() == expected.choice
     assert f"{expected.probability:.1%}" in decide.locator("#decisions h3").first.inner_text()
@@ -198,49 +196,13 @@ def test_answers_with_and_without_the_text_are_those_of_the_library(decide, corr
     assert "Text: " + TEXT in decide.text_content("#decisions pre")
 
 
-@pytest.fixture(params=["state", "trajectory"])
-def probe(request, topic, model):
-    """A probe on one state, or one on the trajectory."""
-    if request.param == "state":
-        return topic
-    # A weight per depth with the input and one without it, and five more.
-    ones = np.ones(2 * (model.describe()["depth"] + 1) + 5)
-    return replace(topic, fit=TrajectoryProbe(ones, ones, 1.0))
-
-
-def test_the_answer_of_a_probe_shows_the_answer_of_each_depth(probe, chromium):
-    with running(Decider.demo(probes=[probe]), explorer=True) as served:
-        question = {"type": "choice", "instructions": probe.question.instructions}
-        question["choices"] = [{"value": option.value} for option in probe.question.options]
-        body = {"model": served.service.name, "input": TEXT, "questions": [question]}
-        request = body | {"include": ["trajectory"]}
-        response = served.client.post("/v1/decisions", json=request).json()
-        reasons = response["answers"][0]["lastword"]
-        link = quote(json.dumps({"input": TEXT, "questions": [question]}))
-        for page in open_page(chromium, f"{served.url}/decide"):
-            page.goto(f"{served.url}/decide#decide?{link}")
-            page.reload()
-            page.wait_for_selector("#decisions .depths")
-            page.click("#decisions .depths summary")
-            lines = page.locator("#decisions .depths div").all_inner_texts()
-    expected = [reasons["candidates"][i] for i in np.argmax(reasons["trajectory"], axis=0)]
-    shown = [line.split("\n") for line in lines]
-    spans = [[int(word) for word in depths.split() if word.isdigit()] for depths, _ in shown]
-    assert len(expected) > 1
-    assert [
-        text
-        for span, (_, text) in zip(spans, shown, strict=True)
-        for _ in range(span[0], span[-1] + 1)
-    ] == expected
-
-
 def test_every_kind_of_question_is_answered_and_an_invalid_one_is_reported(decide, corrected):
     example = EXAMPLES["decide"][0]
     assert decide.input_value("textarea[name=input]") == example["input"]
     assert decide.locator("#decisions .decision").count() == 3
     statement = example["questions"][1]["instructions"]
     model = corrected.service.decider
-    p = model.decide(example["input"], {"q": Predicate(statement)}).predicates["q"].probability
+    p = model.decide(example["input"], {"q": Predicate(statement)})["q"].probability
     heading = decide.locator("#decisions .decision").nth(1).locator("h3").first.inner_text()
     assert heading == f"{'yes' if p > 0.5 else 'no'} with probability {max(p, 1 - p):.1%}"
     write(decide, "one alone")

@@ -42,7 +42,7 @@ def pieces_of(response) -> list[dict]:
 
 
 def test_a_chat_returns_the_decision_about_the_users_message(plain, model):
-    expected = Decider(model).decide("w5 w6 w7", {"a": Choice("w4", CHOICES)}).choices["a"]
+    expected = Decider(model).decide("w5 w6 w7", {"a": Choice("w4", CHOICES)})["a"]
     response = post(plain, "chat/completions", CHAT).json()
     message = {"role": "assistant", "content": expected.choice, "refusal": None}
     assert response["choices"][0]["message"] == message
@@ -278,7 +278,6 @@ DEFINED = {"$defs": {"A": A, "B": AB}}
         (ARRAY | {"contains": {"const": "a"}}, "contains"),
         (AB | {"allOf": [A]}, "enum"),
         (AB | DEFINED | {"$ref": "#/$defs/A"}, "enum"),
-        (DEFINED | {"allOf": [{"allOf": [A]}, {"$ref": "#/$defs/B"}]}, "excludes"),
         ({"allOf": [{"enum": [1]}, {"enum": [True]}]}, "enum"),
         ({"allOf": [False, AB]}, "no object"),
         (AB | {"allOf": 1}, "cannot be applied"),

@@ -12,6 +12,7 @@ from math import log
 import pytest
 from certified import ITEMS, ask, label
 from served import code_of, running
+from sqlalchemy import text
 
 from lastword import Decider
 from lastword.errors import InputError
@@ -133,8 +134,10 @@ def test_a_hanging_database_costs_no_answer(server, pair, database):
     try:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
-        assert ask(pair[0], ITEMS[1])["feedback_id"] is None
-        assert ask(pair[0], ITEMS[2])["feedback_id"] is None
+        begin = time.monotonic()
+        for item in ITEMS[1:3]:  # the second answer has no id, or that of a new connection
+            assert ask(pair[0], item)["answer"] in item.candidates
+        assert time.monotonic() - begin < 15
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
@@ -149,7 +152,7 @@ def test_a_long_lock_delays_answers_only_briefly(pair, database, monkeypatch):
         ask(pair[0], ITEMS[0])
         assert time.monotonic() - begin > 1
         pair[0].wait_for(lambda: ask(pair[0], ITEMS[1])["feedback_id"] is not None)
-        hung.execute("SELECT 1")
+        hung.execute(text("SELECT 1"))
 
 
 @pytest.mark.parametrize(

@@ -80,12 +80,6 @@ def test_the_openai_client(served, tmp_path):
         return run(text, "python", served.url, tmp_path, str(PYTHON)).removesuffix("\n")
 
     demo = Tracer.demo()
-    decision = demo.correct(
-        "Question: Which goods come from Baevwick? Answer:",
-        ["green wool combs", "pale cedar boats", "clay lamps"],
-    )
-    output = answer_of('completions.create(\n    model="')
-    assert output == f"{decision.base_answer} base {decision.base_answer}"
     team = Decider(demo).decide("My parcel is not here.", {"q": Choice("Which team?", TEAMS)})
     assert answer_of("Literal[") == f"{team.choices['q'].choice} model"
     where = Decider(demo).decide("Where do guinea pigs come from?", {"q": Choice("", PLACES)})

@@ -27,11 +27,11 @@ def serve(
     strict: Annotated[
         bool,
         typer.Option(
-            "--strict",
-            help="Refuse a question that is almost, but not exactly, a served one. By default it "
-            "is answered with a warning.",
+            "--strict/--no-strict",
+            help="Refuse a question that is almost, but not exactly, a served one, if a probe or "
+            "a certificate is served; otherwise it is answered with a warning.",
         ),
-    ] = False,
+    ] = True,
     template: opt.Template = None,
     answers: opt.Answers,
     host: Annotated[
@@ -66,10 +66,7 @@ def serve(
     ] = None,
     deadline: Annotated[
         float,
-        _service(
-            help="Time limit per request in seconds, counted from its first byte; for batches, "
-            "from the time an item is queued."
-        ),
+        _service(help="Time limit per request in seconds, counted from its first byte."),
     ] = 30.0,
     limits: Annotated[
         list[str] | None,

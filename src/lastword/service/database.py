@@ -6,7 +6,6 @@ loses at most the current one.
 
 import os
 import socket
-import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,18 +13,20 @@ from pathlib import Path
 from threading import Timer
 from typing import Any
 
+from sqlalchemy import URL, Connection, Executable, MetaData, create_engine, event, make_url
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import StaticPool
+
 # Pause between attempts to reach a database; the event loop waits for each attempt.
 PAUSE_SECONDS = 5
 _ATTEMPT_SECONDS = 2  # the minimum of libpq
 _LOCK = int.from_bytes(b"lastword")
-# One round trip. A service that hangs while it has the lock loses it before others stop waiting.
-_ALONE = f"""
-    BEGIN;
-    SET LOCAL statement_timeout = '{_ATTEMPT_SECONDS}s';
-    SET LOCAL idle_in_transaction_session_timeout = '{_ATTEMPT_SECONDS}s';
-    SELECT pg_advisory_xact_lock({_LOCK})
-"""
-
+# A service that hangs while it has the lock loses it before others stop waiting.
+_TIMES = ("statement_timeout", "idle_in_transaction_session_timeout")
+_ALONE = (
+    "SELECT " + ", ".join(f"set_config('{t}', '{_ATTEMPT_SECONDS}s', true)" for t in _TIMES),
+    f"SELECT pg_advisory_xact_lock({_LOCK})",
+)
 _PRAGMAS = (
     "locking_mode = EXCLUSIVE",
     "journal_mode = WAL",
@@ -52,22 +53,32 @@ class Database:
     Attributes:
         shared: True if other services may write too.
         name: The name in messages: not the address, which may have a password.
-        order: SQL of the column `rowid`, which has the order of insertion; SQLite has it anyway.
     """
 
     def __init__(self, state: str | Path | None) -> None:
         self.shared = is_shared(state)
         self.name = "its database" if self.shared else str(state)
-        self.order = "rowid BIGINT GENERATED ALWAYS AS IDENTITY UNIQUE," if self.shared else ""
-        self._state = ":memory:" if state is None else str(state)
-        self._error: type[Exception] = sqlite3.Error
-        if self.shared:
-            import psycopg
-
-            self._error = psycopg.Error
-        self._connection: Any = None
-        self._socket: Any = None  # a duplicate, which the timer's thread shuts down
+        self._connection: Connection | None = None
+        self._socket: socket.socket | None = None  # a duplicate, which a timer shuts down
         self._retry_time = 0.0
+        if self.shared:
+            self._engine = create_engine(
+                make_url(str(state)).set(drivername="postgresql+psycopg"),
+                pool_size=1,
+                pool_pre_ping=True,  # opens a connection again that the server has closed
+                connect_args={
+                    "connect_timeout": _ATTEMPT_SECONDS,
+                    "tcp_user_timeout": 1000 * _ATTEMPT_SECONDS,
+                },
+            )
+        else:
+            self._engine = create_engine(
+                URL.create("sqlite", database=None if state is None else str(state)),
+                poolclass=StaticPool,
+                connect_args={"timeout": 1, "check_same_thread": False, "isolation_level": None},
+            )
+            event.listen(self._engine, "begin", lambda c: c.exec_driver_sql("BEGIN"))
+        event.listen(self._engine, "connect", self._opened)
 
     @contextmanager
     def event(self, *, alone: bool = True) -> Iterator[None]:
@@ -84,68 +95,50 @@ class Database:
         if alone:
             limit.start()
         try:
-            self._begin(_ALONE if alone else "BEGIN")
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException as error:
-            with suppress(self._error, AttributeError):  # without a connection
-                self._connection.execute("ROLLBACK")
-            if not isinstance(error, self._error):
-                raise
+            with self._engine.begin() as self._connection:
+                for statement in _ALONE if alone else ():
+                    self._connection.exec_driver_sql(statement)
+                yield
+        except SQLAlchemyError as error:
             if self.shared:
                 self.close()
                 self._retry_time = time.monotonic() + PAUSE_SECONDS
-            raise DatabaseError(str(error).partition("\n")[0]) from error
+            reason = str(getattr(error, "orig", None) or error).partition("\n")[0]
+            raise DatabaseError(reason) from error
         finally:
             limit.cancel()
+            self._connection = None
 
-    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a statement within an event."""
-        statement = statement.replace("?", "%s") if self.shared else statement
-        cursor = self._connection.execute(statement, values)
-        return cursor.fetchall() if cursor.description else []
+    def execute(self, statement: Executable, values: Any = None) -> Sequence[Any]:
+        """Return the rows of a statement, by default in the current event."""
+        if self._connection is None:
+            with self.event(alone=False):
+                return self.execute(statement, values)
+        result = self._connection.execute(statement, values)
+        return result.all() if result.returns_rows else ()
+
+    def create(self, tables: MetaData) -> None:
+        """Create the tables that do not exist, in the current event."""
+        assert self._connection is not None
+        tables.create_all(self._connection)
 
     def close(self) -> None:
         """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._engine.dispose()
         if self._socket is not None:
             self._socket.close()
 
-    def _begin(self, statement: str) -> None:
-        if fresh := self._connection is None:
-            self._connection = self._open()
-        try:
-            self._connection.execute(statement)
-        except self._error:
-            away = time.monotonic() < self._retry_time
-            if fresh or away or not self.shared or not self._connection.closed:
-                raise
-            self.close()  # the server ended the connection: try once more with a new one
-            self._begin(statement)
+    def _opened(self, connection: Any, _: Any) -> None:
+        if self.shared:
+            if self._socket is not None:
+                self._socket.close()
+            self._socket = socket.socket(fileno=os.dup(connection.fileno()))
+            return
+        for pragma in _PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}")
 
     def _cut(self) -> None:
         """Shut down the connection to a server that does not answer."""
         self._retry_time = time.monotonic() + PAUSE_SECONDS
         with suppress(AttributeError, OSError):  # without a socket
-            self._socket.shutdown(socket.SHUT_RDWR)
-
-    def _open(self) -> Any:
-        if self.shared:
-            import psycopg
-
-            connection: Any = psycopg.connect(
-                self._state,
-                autocommit=True,
-                connect_timeout=_ATTEMPT_SECONDS,
-                tcp_user_timeout=1000 * _ATTEMPT_SECONDS,
-            )
-            self._socket = socket.socket(fileno=os.dup(connection.fileno()))
-            return connection
-        connection = sqlite3.connect(
-            self._state, timeout=1, isolation_level=None, check_same_thread=False
-        )
-        for pragma in _PRAGMAS:
-            connection.execute(f"PRAGMA {pragma}")
-        return connection
+            self._socket.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]

@@ -233,8 +233,7 @@ class _Answer:
         self.size = None if scope["method"] == "POST" else 0
         self.code: str | None = None
         self._ended = False
-        self._state = scope.setdefault("state", {})
-        self._state["request"] = self.request
+        scope.setdefault("state", {})["request"] = self.request
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -243,8 +242,6 @@ class _Answer:
                 await asyncio.sleep(_REFUSAL_SECONDS + (self.size or 0) / _REFUSAL_BYTES)
             headers = MutableHeaders(scope=message)
             headers["x-request-id"] = self.request
-            if "warnings" in self._state:
-                headers["x-lastword-warning"] = self._state["warnings"]
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)
             if headers.get("content-type", "").startswith("text/html"):

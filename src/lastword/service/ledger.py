@@ -13,52 +13,49 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sql
+from sqlalchemy import delete, func, insert, select
+
 from lastword.errors import InputError
 from lastword.records.decision import Decision
 from lastword.rule.geometry import tied_first
 from lastword.service.database import Database, DatabaseError
 from lastword.service.refusal import Refusal
 
-# `given` has the answers, `texts` and `labels` what --keep-texts keeps, `seen` the values of drift,
-# and `state` the tests. `kin` is the group that the labeller names: GROUP is a word of SQL.
-_TABLES = (
-    """
-    CREATE TABLE IF NOT EXISTS given (
-        {order} id TEXT PRIMARY KEY, given DOUBLE PRECISION NOT NULL,
-        steady DOUBLE PRECISION NOT NULL, entry TEXT NOT NULL, text TEXT NOT NULL, kin TEXT,
-        labelled INTEGER NOT NULL DEFAULT 0
-    )
-    """,
-    "CREATE INDEX IF NOT EXISTS by_text ON given (text, labelled)",
-    "CREATE INDEX IF NOT EXISTS by_kin ON given (kin) WHERE kin IS NOT NULL",
-    """
-    CREATE TABLE IF NOT EXISTS texts (
-        id TEXT PRIMARY KEY REFERENCES given (id) ON DELETE CASCADE, content TEXT NOT NULL
-    )
-    """,
-    "CREATE TABLE IF NOT EXISTS labels ({order} id TEXT PRIMARY KEY, content TEXT NOT NULL)",
-    """
-    CREATE TABLE IF NOT EXISTS seen (
-        {order} statistic TEXT NOT NULL, value DOUBLE PRECISION NOT NULL
-    )
-    """,
-    "CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+
+def _table(name: str, *columns: Any, **kinds: Any) -> sql.Table:
+    """Return a table of columns, and of further ones by name and type."""
+    more = [sql.Column(column, kind) for column, kind in kinds.items()]
+    return sql.Table(name, _TABLES, *columns, *more)
+
+
+def _place() -> "sql.Column[int]":
+    """Return a column with the order of insertion."""
+    kind = sql.BigInteger().with_variant(sql.Integer(), "sqlite")
+    return sql.Column("place", kind, primary_key=True)
+
+
+def _key(name: str, *more: Any) -> "sql.Column[str]":
+    return sql.Column(name, sql.Text, *more, primary_key=True)
+
+
+_TABLES = sql.MetaData()
+# The answers; `kin` is the group that the labeller names.
+GIVEN = _table(
+    *("given", _place(), sql.Column("id", sql.Text, unique=True)),
+    *(sql.Column("labelled", sql.Boolean, default=False), sql.Column("kin", sql.Text, index=True)),
+    *(sql.Column("given", sql.Double), sql.Column("entry", sql.JSON), sql.Column("text", sql.Text)),
+    sql.Index("by_text", "text", "labelled"),
 )
-# Deletes the answers before the first one that is young by either clock. Rows are in the order of
-# arrival, so the subquery reads no more rows than are deleted.
-_AGED = """
-    DELETE FROM given WHERE rowid < (
-        SELECT rowid FROM given WHERE given >= ? OR steady >= ? ORDER BY rowid LIMIT 1
-    )
-"""
-_BEYOND = "DELETE FROM given WHERE rowid <= (SELECT MAX(rowid) FROM given) - ?"
-_SAVE = "INSERT INTO state VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-# Answers, texts, labels, labelled texts. Three requests with one text are three answers and one
-# group: the tests count one label of a group (`first`), because its answers are not independent.
-_COUNTS = """
-    SELECT COUNT(*), COUNT(DISTINCT text), COUNT(*) FILTER (WHERE labelled = 1),
-        COUNT(DISTINCT text) FILTER (WHERE labelled = 1) FROM given
-"""
+# What --keep-texts keeps: the requests in words, and the labelled ones.
+TEXTS = _table(
+    "texts", _key("id", sql.ForeignKey("given.id", ondelete="CASCADE")), content=sql.JSON
+)
+LABELS = _table("labels", _place(), id=sql.Text, content=sql.JSON)
+# The values that drift has seen, and the state of the tests.
+SEEN = _table("seen", _place(), statistic=sql.Text, value=sql.Double)
+STATE = _table("state", _key("name"), value=sql.JSON)
+_IS_LABELLED = GIVEN.c.labelled.is_(True)
 
 
 @dataclass(frozen=True)
@@ -101,10 +98,8 @@ class Ledger:
         state: The file or the database's address; None for memory.
         certificate: Fingerprint of the certificate.
         items: Maximum number of answers that are remembered.
-        seconds: Time for which an answer is remembered. It is forgotten only if it is too old by
-            both clocks, because either may be wrong.
-        clock: Seconds since the epoch, which somebody may set.
-        steady: Seconds that never jump, but do not count while no service runs.
+        seconds: Time for which an answer is remembered.
+        clock: Seconds since the epoch.
 
     Attributes:
         fault: The reason why a readable file cannot be written (a full disk), or None.
@@ -125,9 +120,8 @@ class Ledger:
         items: int,
         seconds: float,
         clock: Callable[[], float] = time.time,
-        steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._items, self._seconds, self._clock, self._steady = items, seconds, clock, steady
+        self._items, self._seconds, self._clock = items, seconds, clock
         # `_place` is the last row of `seen` that this service has read or written.
         self._durable, self._place, owner = state is not None, 0, None
         database = Database(state)
@@ -135,11 +129,7 @@ class Ledger:
         self._execute = database.execute
         try:
             with self.event():
-                for table in _TABLES:
-                    self._execute(table.format(order=database.order))
-                ((latest,),) = self._execute("SELECT MAX(steady) FROM given")
-                # Continues the steady clock of the service that wrote the last answer.
-                self._before = (latest or 0.0) - self._steady()
+                database.create(_TABLES)
                 if (owner := self.state("certificate")) in (None, certificate):
                     # The time makes SQLite write, which shows if the disk is full.
                     self.save(certificate=certificate, opened=clock())
@@ -152,13 +142,9 @@ class Ledger:
             what = "keeps the state of another certificate; name another"
             raise InputError(f"{database.name} {what}")
 
-    def _oldest(self) -> tuple[float, float]:
-        """Return the earliest time of a remembered answer, by each clock."""
-        return self._clock() - self._seconds, self._before + self._steady() - self._seconds
-
     def knows(self, text: str) -> bool:
         """Return True if an answer to this text is remembered."""
-        return bool(self._execute("SELECT 1 FROM given WHERE text = ? LIMIT 1", (text,)))
+        return bool(self._execute(select(GIVEN.c.place).where(GIVEN.c.text == text).limit(1)))
 
     def remember(
         self,
@@ -179,23 +165,23 @@ class Ledger:
             text: Digest of the request's text.
             content: The request in words, under `--keep-texts`.
         """
-        row = (name, self._clock(), self._before + self._steady(), json.dumps(asdict(entry)), text)
-        self._execute(
-            "INSERT INTO given (id, given, steady, entry, text) VALUES (?, ?, ?, ?, ?)", row
-        )
+        row = {"id": name, "given": self._clock(), "entry": asdict(entry), "text": text}
+        self._execute(insert(GIVEN), row)
         if content is not None:
-            self._execute("INSERT INTO texts VALUES (?, ?)", (name, json.dumps(content)))
-        self._execute(_AGED, self._oldest())
-        self._execute(_BEYOND, (self._items,))
+            self._execute(insert(TEXTS), {"id": name, "content": dict(content)})
+        # Rows are in the order of arrival, so that no more are read than are deleted.
+        place, oldest = GIVEN.c.place, self._clock() - self._seconds
+        young = select(place).where(GIVEN.c.given >= oldest).order_by(place).limit(1)
+        self._execute(delete(GIVEN).where(place < young.scalar_subquery()))
+        last = select(func.max(place)).scalar_subquery()
+        self._execute(delete(GIVEN).where(place <= last - self._items))
         if not (self._durable and statistics):
             return
-        for statistic in statistics:
-            if drift["seen"].get(statistic) == 1:  # its test has just started
-                self._execute("DELETE FROM seen WHERE statistic = ?", (statistic,))
-        rows = ", ".join(["(?, ?)"] * len(statistics))
-        values = [value for pair in statistics.items() for value in pair]
-        self._execute(f"INSERT INTO seen (statistic, value) VALUES {rows}", values)
-        ((self._place,),) = self._execute("SELECT MAX(rowid) FROM seen")
+        fresh = [one for one in statistics if drift["seen"].get(one) == 1]  # its test has started
+        self._execute(delete(SEEN).where(SEEN.c.statistic.in_(fresh)))
+        rows = [{"statistic": one, "value": value} for one, value in statistics.items()]
+        self._execute(insert(SEEN), rows)
+        ((self._place,),) = self._execute(select(func.max(SEEN.c.place)))
         self.save(drift=drift)
 
     def find(self, name: str) -> Entry:
@@ -204,64 +190,66 @@ class Ledger:
         Raises:
             Refusal: The answer is unknown or forgotten, or has a label.
         """
-        rows = self._execute(
-            "SELECT entry, labelled FROM given WHERE id = ? AND (given >= ? OR steady >= ?)",
-            (name, *self._oldest()),
-        )
-        if not rows:
-            raise Refusal(
-                "unknown_answer",
-                f"no answer with this id is remembered: {self._items} are, for "
-                f"{self._seconds:g} seconds; send feedback sooner",
-            )
+        is_young = GIVEN.c.given >= self._clock() - self._seconds
+        found = select(GIVEN.c.entry, GIVEN.c.labelled).where(GIVEN.c.id == name, is_young)
+        if not (rows := self._execute(found)):
+            what = f"no answer with this id is remembered: {self._items} are, for"
+            raise Refusal("unknown_answer", f"{what} {self._seconds:g} seconds; send it sooner")
         ((entry, labelled),) = rows
         if labelled:
             raise Refusal("repeated_feedback", "this answer has its label; the first one counts")
-        return Entry(**json.loads(entry))
+        return Entry(**entry)
 
     def first(self, name: str, group: str | None) -> bool:
         """Return True if no answer to the same text, or of this group, has a label."""
-        return not self._execute(
-            "SELECT 1 FROM given WHERE labelled = 1 "
-            "AND (text = (SELECT text FROM given WHERE id = ?) OR kin = ?) LIMIT 1",
-            (name, group),
-        )
+        text = select(GIVEN.c.text).where(GIVEN.c.id == name).scalar_subquery()
+        same = GIVEN.c.text == text
+        if group is not None:
+            same |= GIVEN.c.kin == group
+        return not self._execute(select(GIVEN.c.place).where(_IS_LABELLED, same).limit(1))
 
     def counts(self) -> dict[str, int]:
-        """Count the remembered answers, those with labels, and the texts of each."""
+        """Count the remembered answers, those with labels, and the texts of each.
+
+        Three requests with one text are three answers and one group: the tests count one label of
+        a group (`first`), because its answers are not independent.
+        """
         names = ("answers", "groups", "labels", "labelled_groups")
-        (row,) = self._execute(_COUNTS)
+        every, texts = func.count(GIVEN.c.place), func.count(GIVEN.c.text.distinct())
+        both = (every.filter(_IS_LABELLED), texts.filter(_IS_LABELLED))
+        (row,) = self._execute(select(every, texts, *both))
         return dict(zip(names, row, strict=True))
 
     def label(self, name: str, group: str | None, right: Sequence[int] = (), **state: Any) -> None:
         """Mark an answer as labelled, and save the state after it."""
-        for (content,) in self._execute("SELECT content FROM texts WHERE id = ?", (name,)):
-            label = json.loads(content) | {"right": list(right), "group": group}
-            row = (name, json.dumps(label))
-            self._execute("INSERT INTO labels (id, content) VALUES (?, ?)", row)
-        self._execute("UPDATE given SET labelled = 1, kin = ? WHERE id = ?", (group, name))
+        for (content,) in self._execute(select(TEXTS.c.content).where(TEXTS.c.id == name)):
+            label = content | {"right": list(right), "group": group}
+            self._execute(insert(LABELS), {"id": name, "content": label})
+        self._execute(sql.update(GIVEN).where(GIVEN.c.id == name).values(labelled=True, kin=group))
         self.save(**state)
 
     def save(self, **state: Any) -> None:
-        """Store values as JSON, by name."""
-        for name, value in state.items():
-            self._execute(_SAVE, (name, json.dumps(value)))
+        """Store values as sql.JSON, by name."""
+        self._execute(delete(STATE).where(STATE.c.name.in_(state)))
+        for key, value in state.items():
+            self._execute(insert(STATE), {"name": key, "value": value})
 
     def state(self, name: str) -> Any:
         """Return a stored value, or None."""
-        rows = self._execute("SELECT value FROM state WHERE name = ?", (name,))
         try:
-            return json.loads(rows[0][0]) if rows else None
+            rows = self._execute(select(STATE.c.value).where(STATE.c.name == name))
         except ValueError as error:
-            raise InputError(
-                f"the state has no valid JSON as {name}: name another --state"
-            ) from error
+            what = f"the state has no valid sql.JSON as {name}: name another --state"
+            raise InputError(what) from error
+        return rows[0][0] if rows else None
 
     def seen(self, *, anew: bool = True) -> dict[str, list[float]]:
         """Return each statistic's values: all, or those stored since the last call."""
         values: dict[str, list[float]] = {}
-        row = "SELECT rowid, statistic, value FROM seen WHERE rowid > ? ORDER BY rowid"
-        for place, statistic, value in self._execute(row, (0 if anew else self._place,)):
+        later = SEEN.c.place > (0 if anew else self._place)
+        for place, statistic, value in self._execute(
+            select(SEEN).where(later).order_by(SEEN.c.place)
+        ):
             self._place = place
             values.setdefault(statistic, []).append(value)
         return values
@@ -280,14 +268,15 @@ def labelled_rows(state: str) -> tuple[list[dict[str, str]], int]:
         raise InputError(f"no state in {state}: expected that of `lastword serve --state`")
     try:
         with database.event(alone=False):
-            read = dict(database.execute("SELECT id, content FROM labels ORDER BY rowid"))
+            labels = database.execute(
+                select(LABELS.c.id, LABELS.c.content).order_by(LABELS.c.place)
+            )
     except DatabaseError as error:
         what = "" if database.shared else "; stop the service first"
         raise InputError(f"cannot read labels in {database.name}: {error}{what}") from error
     finally:
         database.close()
-    labels = {name: json.loads(content) for name, content in read.items()}
-    rows = [_row(name, entry) for name, entry in labels.items() if len(entry["right"]) == 1]
+    rows = [_row(name, entry) for name, entry in labels if len(entry["right"]) == 1]
     return rows, len(labels) - len(rows)
 
 

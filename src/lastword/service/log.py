@@ -6,14 +6,16 @@ are dropped and counted, and the next line that can be written is preceded by th
 
 import atexit
 import json
+import logging
 import os
-import threading
+import queue
 import time
 import traceback
+from logging.handlers import QueueHandler, QueueListener
 from typing import Any
 
-_CHARACTERS = 2**24  # maximum characters of waiting lines
-_PAUSE_SECONDS = 0.02  # lines are written together, because each wake-up delays other threads
+_LINES = 8192  # maximum number of waiting lines
+_CHARACTERS = 2**14  # of a text in a line, so that waiting lines take bounded memory
 _EXIT_SECONDS = 1.0  # for waiting lines when the process ends
 _TEXTS = frozenset({"prompt", "candidates", "question", "id"})
 
@@ -24,7 +26,7 @@ class Log:
     Args:
         stream: An object with `write` and `flush`; stderr by default.
         prompts: True to log the fields that have texts of requests.
-        characters: Maximum characters of waiting lines; further lines are dropped.
+        lines: Maximum number of waiting lines; further lines are dropped.
 
     Attributes:
         dropped: Number of dropped lines since the start.
@@ -32,16 +34,16 @@ class Log:
 
     dropped = 0
 
-    def __init__(
-        self, stream: Any = None, *, prompts: bool = False, characters: int = _CHARACTERS
-    ) -> None:
+    def __init__(self, stream: Any = None, *, prompts: bool = False, lines: int = _LINES) -> None:
+        self._prompts, self._reported = prompts, 0
         self._stream = _Stderr() if stream is None else stream
-        self._prompts, self._most = prompts, characters
-        self._change = threading.Condition()
-        self._lines: list[str] = []
-        self._waiting = 0  # characters of lines that are not written
-        self._reported = 0  # number of dropped lines in the last report
-        threading.Thread(target=self._write, name="lastword-log", daemon=True).start()
+        self._waiting: queue.Queue[Any] = queue.Queue(lines)
+        self._handler = QueueHandler(self._waiting)
+        self._handler.handleError = self._drop  # type: ignore[method-assign]
+        writer = logging.Handler()
+        writer.emit = self._write  # type: ignore[method-assign]
+        self._listener = QueueListener(self._waiting, writer)
+        self._listener.start()
         atexit.register(self.flush, _EXIT_SECONDS)
 
     @property
@@ -51,21 +53,16 @@ class Log:
 
     def flush(self, seconds: float) -> bool:
         """Wait until no line waits; return False after so many seconds."""
-        with self._change:
-            return self._change.wait_for(lambda: self._waiting == 0, seconds)
+        latest = time.monotonic() + seconds
+        while self._waiting.unfinished_tasks and time.monotonic() < latest:
+            time.sleep(0.005)
+        return not self._waiting.unfinished_tasks
 
     def event(self, name: str, **fields: Any) -> None:
         """Write a line with the time, the event's name, and its fields that are not None."""
         hidden = frozenset() if self._prompts else _TEXTS
-        content = {k: v for k, v in fields.items() if v is not None and k not in hidden}
-        line = _line(name, content)
-        with self._change:
-            if self._waiting + len(line) > self._most:
-                self.dropped += 1
-                return
-            self._lines.append(line)
-            self._waiting += len(line)
-            self._change.notify_all()
+        content = {k: _short(v) for k, v in fields.items() if v is not None and k not in hidden}
+        self._handler.handle(logging.makeLogRecord({"msg": _line(name, content)}))
 
     def failure(self, error: BaseException, **fields: Any) -> None:
         """Write an unexpected error with its traceback.
@@ -77,24 +74,19 @@ class Log:
         message = str(error) if self._prompts else None
         self.event("failure", error=type(error).__name__, message=message, trace=places, **fields)
 
-    def _write(self) -> None:
-        while True:
-            with self._change:
-                self._change.wait_for(lambda: self._lines)
-                lines, self._lines, dropped = self._lines, [], self.dropped
-            unreported, lost = dropped - self._reported, 0
-            notice = [_line("dropped", {"lines": unreported})] if unreported else []
-            try:
-                self._stream.write("".join([*notice, *lines]))
-                self._stream.flush()
-                self._reported = dropped
-            except (OSError, ValueError):  # no reader, a full disk, a closed stream
-                lost = len(lines)
-            with self._change:
-                self._waiting -= sum(map(len, lines))
-                self.dropped += lost
-                self._change.notify_all()
-            time.sleep(_PAUSE_SECONDS)
+    def _drop(self, _: logging.LogRecord) -> None:
+        self.dropped += 1
+
+    def _write(self, record: logging.LogRecord) -> None:
+        dropped = self.dropped
+        unreported = dropped - self._reported
+        notice = _line("dropped", {"lines": unreported}) if unreported else ""
+        try:
+            self._stream.write(notice + record.msg)
+            self._stream.flush()
+            self._reported = dropped
+        except (OSError, ValueError):  # no reader, a full disk, a closed stream
+            self.dropped += 1
 
 
 class _Stderr:
@@ -107,6 +99,10 @@ class _Stderr:
 
     def flush(self) -> None:
         """Do nothing: there is no buffer."""
+
+
+def _short(value: Any) -> Any:
+    return value[:_CHARACTERS] if isinstance(value, str) else value
 
 
 def _line(name: str, content: dict[str, Any]) -> str:

@@ -29,8 +29,6 @@ from lastword.text.question import Question
 from lastword.text.tokenizer import count_tokens
 from lastword.text.tokens import EncodedItem
 
-_MOST_WARNINGS = 8  # near misses of a request that the log and the header name
-
 # Makes a question from the served ones and the name that follows the model's name, if any.
 Resolver = Callable[[Served, str | None], Question]
 
@@ -200,19 +198,21 @@ def _with_reasons(
 
 
 def _near_misses(call: Call, ready: Questionnaire) -> dict[str, str]:
-    """Return a warning for each question that is almost a served one, and log it."""
-    if not ready.near:
-        return {}
-    messages = [f"almost the question {json.dumps(name)}" for name in ready.near.values()]
-    warnings = [*dict.fromkeys(messages)][:_MOST_WARNINGS]  # in ASCII, without texts of clients
-    call.service.log.event("near_miss", request=call.id, told=warnings)
-    call.request.scope["state"]["warnings"] = "; ".join(warnings)  # for the header
+    """Return a warning for each question that is almost a served one, and log it.
+
+    Raises:
+        Refusal: There is one, and a probe or a certificate may be for the served one (`strict`).
+    """
     by_question = {
-        name: f"This is almost the served question {served!r}, but answered without it. Send it "
+        name: f"this is almost the served question {served!r}, but answered without it. Send it "
         f'exactly, or name it: "question": {json.dumps(served)}'
         for name, served in ready.near.items()
     }
-    if call.service.settings.strict:
+    if by_question:
+        served = sorted({*ready.near.values()})
+        call.service.log.event("near_miss", request=call.id, served=served)
+    decider = call.service.decider
+    if by_question and call.service.settings.strict and (decider.probes or decider.certificate):
         name, warning = next(iter(by_question.items()))
         raise Refusal("near_miss", f"questions.{name:.80}: {warning}")
     return {

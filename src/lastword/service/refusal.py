@@ -3,17 +3,15 @@
 from lastword.errors import InputError, TraceError
 
 STATUS: dict[str, int] = {
-    "two_hosts": 400,  # RFC 9112, section 3.2
     "broken_body": 400,  # an invalid chunk, or a client that leaves: the server tells no difference
     "invalid_body": 422,  # against the schema
     "item": 422,  # a text that the model cannot read
-    "near_miss": 422,  # almost a served question, under --strict
+    "near_miss": 422,  # almost a served question, without --no-strict
     "too_many_candidates": 422,
     "too_many_characters": 413,
     "too_many_tokens": 422,
     "body_too_large": 413,
     "batch_too_large": 413,
-    "headers_too_large": 431,
     "unsupported_media_type": 415,
     "unauthorised": 401,
     "forbidden": 403,  # another host or origin
@@ -33,6 +31,8 @@ STATUS: dict[str, int] = {
     "deadline": 504,
 }
 
+_MOST = 600  # characters of a message
+
 
 class Refusal(TraceError):
     """A refused request, with a code of `STATUS`.
@@ -43,7 +43,9 @@ class Refusal(TraceError):
     def __init__(
         self, code: str, message: str, *, retry_after: int | None = None, allow: str | None = None
     ) -> None:
-        super().__init__(message)
+        # A message may quote the client's values, which may be long.
+        short = f"{message[: _MOST - 100]} [...] {message[-100:]}"
+        super().__init__(message if len(message) <= _MOST else short)
         self.code, self.status = code, STATUS[code]
         self.retry_after, self.allow = retry_after, allow
 

@@ -47,7 +47,8 @@ class Settings:
         explorer: Show the explorer at /.
         log_prompts: Log prompts and candidates.
         questions: Questions file. It is checked, and the probes that it names are loaded, at start.
-        strict: Refuse a question that is almost a served one, in place of a warning.
+        strict: Refuse a question that is almost a served one, if probes or a certificate are
+            served; otherwise it is answered with a warning.
         template: Template of decisions: decide/plain, decide/listed, decide/chat or a Jinja file.
     """
 
@@ -76,7 +77,7 @@ class Settings:
     explorer: bool = False
     log_prompts: bool = False
     questions: Path | None = None
-    strict: bool = False
+    strict: bool = True
     template: str | None = None
 
     def __post_init__(self) -> None:

@@ -69,20 +69,7 @@ function decisionView(answer, question) {
   return element("article", { class: "item decision" }, element("p", { class: "where", dir: "auto" }, question.instructions || KINDS[answer.type]),
     element("h3", { class: "answers" }, element("span", { dir: "auto" }, saidOf(answer)), " ", element("small", {}, sureOf(answer))),
     element("p", { class: "tags" }, tagsOf(answer, options).map(([kind, text]) => element("span", { class: `chip ${kind}` }, text))),
-    ...optionsView(answer.type === "choice" ? options.toSorted((a, b) => b.probability - a.probability) : options), behind ?? depthsView(answer.lastword));
-}
-
-// Of a probe's answer: the option that each depth says, depths that agree on one line.
-function depthsView({ candidates, trajectory }) {
-  if (!trajectory?.length) return null;
-  const runs = [];
-  trajectory[0].forEach((_, depth) => {
-    const best = trajectory.reduce((place, scores, other) => (scores[depth] > trajectory[place][depth] ? other : place), 0);
-    if (runs.at(-1)?.best === best) runs.at(-1).to = depth;
-    else runs.push({ best, from: depth, to: depth });
-  });
-  const rows = runs.map(({ best, from, to }) => element("div", {}, element("dt", {}, from === to ? `depth ${from}` : `depths ${from} to ${to}`), element("dd", { dir: "auto" }, candidates[best])));
-  return element("details", { class: "depths" }, element("summary", {}, "What each depth says"), element("dl", { class: "facts" }, rows));
+    ...optionsView(answer.type === "choice" ? options.toSorted((a, b) => b.probability - a.probability) : options), behind);
 }
 
 // The options in their order, each with its probability, and with that which the model gives it without the text.
@@ -174,7 +161,7 @@ async function ask() {
   const turn = ++latest;
   decisions.setAttribute("aria-busy", "true");
   const sent = { model: await model, input, questions: questions.map(wireOf) };
-  const [nodes, code] = await call("v1/decisions", { ...sent, include: ["view", "trajectory"] }).then(
+  const [nodes, code] = await call("v1/decisions", { ...sent, include: ["view"] }).then(
     ({ answers }) => [answers.map((answer, place) => decisionView(answer, questions[place])), callsView(sent)],
     (error) => [[alertView(error.message)], []],
   );
