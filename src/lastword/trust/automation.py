@@ -1,18 +1,22 @@
 """Automation: which share of texts is answered at which error, and which is left to a person.
 
-An answer is given if its confidence is at least a threshold. The thresholds form a ladder from the
-strictest to the loosest. Each rung is tested for the hypothesis that more than `error` of the
-answers at or above it are wrong, and the first that fails ends the tests. So each rung is tested at
-the full level (a fixed sequence). Selective classification (Geifman and El-Yaniv 2017), with exact
-tests as in Learn-then-Test (Angelopoulos 2021).
+An answer is given if its confidence is at least a threshold (method, section 23). This is selective
+classification (Geifman and El-Yaniv 2017), with exact tests as in Learn-then-Test (Angelopoulos
+2021). The thresholds form a ladder from the strictest to the loosest. Each rung is tested for the
+hypothesis that more than `error` of the answers at or above it are wrong, and the first that fails
+ends the tests. So each rung is tested at the full level (a fixed sequence). The ladder is fixed
+before a label that tests it is seen, and nothing may be fitted to these labels.
 
-    rungs = climb(confidence, wrong, groups, quantiles(confidence), error=0.1, level=0.05)
-    automation = Automation(0.1, rungs)
+    steps = curve(confidence, wrong, groups)  # of the labels that fitted, by cross-fitting
+    estimate(steps, 0.1).share  # an estimate, which proves nothing
+    ladder = plan(steps, pool, rows=200, error=0.1, level=0.05)
+    drawn = ladder.draw(pool, pool_groups, 200, seed=0)  # label these texts
+    automation = Automation(0.1, ladder.test(confidence, wrong, groups, pool, 0.05))
     automation.rung(0.05)  # the loosest threshold that is proven
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -21,10 +25,17 @@ from jaxtyping import Bool, Float, Int
 
 from lastword.errors import InputError
 from lastword.trust.evidence import group_means
+from lastword.trust.second_round import deal
 from lastword.trust.testing import at_least, upper_bound
 
-SHARES = np.arange(1.0, 0.0, -0.05)  # shares of texts that are answered, one per rung
+ERRORS = (0.05, 0.1, 0.2)  # error rates at which estimates are shown
+STEPS, PERCENTS = 20, 100  # rungs of a ladder, and points of a curve
+_TAIL = 0.025  # probability below, and above, the interval of an estimate
+
 Confidence = Float[np.ndarray, " items"]
+Texts = Float[np.ndarray, " texts"]
+Wrong = Bool[np.ndarray, " items"]
+Groups = Int[np.ndarray, " items"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +53,7 @@ class Errors:
     rate: float
 
     @classmethod
-    def of(cls, wrong: Bool[np.ndarray, " items"], groups: Int[np.ndarray, " items"]) -> "Errors":
+    def of(cls, wrong: Wrong, groups: Groups) -> "Errors":
         """Count the wrong answers of items."""
         means = group_means(groups, wrong.astype(float))
         return cls(len(wrong), len(means), float(means.mean()) if len(means) else 0.0)
@@ -66,7 +77,7 @@ class Errors:
 
     def at_most(self, level: float) -> float:
         """Return the upper bound of the error rate at a level."""
-        return upper_bound(self.rate, self.groups, level, self.exact)
+        return float(upper_bound(self.rate, self.groups, level, self.exact))
 
 
 @dataclass(frozen=True)
@@ -117,54 +128,199 @@ class Automation:
         return passed[-1] if passed else None
 
 
-def quantiles(confidence: Confidence) -> list[float]:
-    """Return the thresholds at which 5%, 10%, ... of texts are answered, descending.
+@dataclass(frozen=True)
+class Estimate:
+    """The share of texts that can be answered at an error rate; it proves nothing.
+
+    Attributes:
+        share: The largest share of texts of whose answers at most `error` were wrong.
+        low: The largest share whose errors are significantly below `error`, at 2.5%.
+        high: The largest share whose errors are not significantly above `error`, at 2.5%.
+        threshold: The minimum confidence at `share`; None if the share is 0.
+    """
+
+    error: float
+    share: float
+    low: float
+    high: float
+    threshold: float | None
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Thresholds that are fixed before the labels that test them are seen.
+
+    Attributes:
+        error: Maximum share of wrong answers among those given.
+        thresholds: The rungs, from the strictest down. Labels are drawn at or above the last.
+        expected: The share of texts that is expected to be proven.
+    """
+
+    error: float
+    thresholds: tuple[float, ...]
+    expected: float
+
+    def draw(
+        self, pool: Texts, groups: Int[np.ndarray, " texts"], rows: int, seed: int
+    ) -> Int[np.ndarray, " drawn"]:
+        """Return the places of texts to label: random ones that would be answered, one per group.
+
+        Args:
+            pool: Confidence of the texts without a label.
+            groups: Number of each text's group.
+            rows: Number of texts.
+            seed: Seed of the draw.
+        """
+        region = np.flatnonzero(pool >= self.thresholds[-1])
+        return np.asarray(region[deal(groups[region].tolist(), seed)][:rows])
+
+    def test(
+        self, confidence: Confidence, wrong: Wrong, groups: Groups, pool: Texts, level: float
+    ) -> tuple[Rung, ...]:
+        """Return the rungs that are tested on labelled items, the first that fails included.
+
+        Args:
+            confidence: Confidence of the items that were drawn.
+            wrong: True where the answer is wrong, or the label was skipped [items].
+            groups: Number of each item's group.
+            pool: Confidence of all texts, for the shares.
+            level: Level of each test.
+        """
+        steps = rungs(confidence, wrong, groups, self.thresholds, pool)
+        return until_failure(steps, self.error, level)
+
+
+def quantiles(confidence: Texts, count: int = STEPS) -> list[float]:
+    """Return the thresholds at which 1/count, 2/count, ... of texts are answered, descending.
 
     They do not depend on the truths.
     """
     if not len(confidence):
         return []
-    thresholds = np.quantile(confidence, 1 - SHARES, method="higher")
+    shares = np.arange(1, count + 1) / count
+    thresholds = np.quantile(confidence, 1 - shares, method="higher")
     return [float(tau) for tau in np.unique(thresholds)[::-1]]
 
 
 def rungs(
     confidence: Confidence,
-    wrong: Bool[np.ndarray, " items"],
-    groups: Int[np.ndarray, " items"],
+    wrong: Wrong,
+    groups: Groups,
     thresholds: Iterable[float],
-    every: Float[np.ndarray, " texts"] | None = None,
+    pool: Texts | None = None,
 ) -> list[Rung]:
     """Return the errors of labelled items at or above each threshold.
 
     Args:
         confidence: Confidence of each labelled item's answer.
         wrong: True where the answer is wrong [items].
-        groups: Number of each item's group [items].
+        groups: Number of each item's group.
         thresholds: The thresholds.
-        every: Confidence of all texts, for the shares; by default that of the labelled items.
+        pool: Confidence of all texts, for the shares; by default that of the labelled items.
     """
     steps = []
     for tau in thresholds:
         over = confidence >= tau
-        share = float(((confidence if every is None else every) >= tau).mean())
+        share = float(((confidence if pool is None else pool) >= tau).mean())
         steps.append(Rung(tau, share, Errors.of(wrong[over], groups[over])))
     return steps
 
 
+def curve(confidence: Confidence, wrong: Wrong, groups: Groups) -> list[Rung]:
+    """Return share against error for cross-fitted answers to labelled items, in steps of 1%."""
+    return rungs(confidence, wrong, groups, quantiles(confidence, PERCENTS))
+
+
+def estimate(steps: Sequence[Rung], error: float) -> Estimate:
+    """Return the share of texts that can be answered at an error rate, with its interval.
+
+    The interval inverts exact tests at each point of the curve: Clopper-Pearson's for single items,
+    Hoeffding-Bentkus for groups. It ignores that the best of many points is chosen.
+    """
+
+    def largest(keep: Sequence[bool]) -> Rung | None:
+        kept = [step for step, holds in zip(steps, keep, strict=True) if holds]
+        return max(kept, key=lambda step: step.share, default=None)
+
+    def above(one: Errors) -> float:
+        """Return the p-value of the hypothesis that at most `error` are wrong."""
+        return float(at_least(1 - error, 1 - one.rate, one.groups, one.exact))
+
+    best = largest([step.errors.rate <= error for step in steps])
+    low = largest([step.errors.p(error) <= _TAIL for step in steps])
+    high = largest([above(step.errors) > _TAIL for step in steps])
+    shares = [0.0 if one is None else one.share for one in (best, low, high)]
+    return Estimate(error, *shares, threshold=None if best is None else best.threshold)
+
+
+def plan(
+    steps: Sequence[Rung], pool: Texts, *, rows: int, error: float, level: float, drawn: bool = True
+) -> Ladder:
+    """Return the ladder with the largest expected share of texts that is proven.
+
+    For share g, a = wrong + 1/2 and b = right + 1/2 among the g most confident of the labels that
+    fitted. Rung g passes with the probability of a beta-binomial (m; a, b) at the critical number
+    of errors of m labels, where m = rows g / G if labels are drawn among the G most confident
+    texts. The ladder from i to G is expected to prove sum over rungs t of (t - previous) times the
+    minimum over s <= t of P(rung s passes).
+
+    Args:
+        steps: The curve of cross-fitted answers to the labels that fitted.
+        pool: Confidence of the texts that labels are drawn from, or of the test half.
+        rows: Number of labels that will test.
+        error: Maximum share of wrong answers among those given.
+        level: Level of each test.
+        drawn: False if the labels are a random test half, so that G is 1.
+    """
+    shares = np.arange(1, STEPS + 1) / STEPS
+    # The strictest point of the curve that answers at least this share.
+    of_fit = [next(step.errors for step in steps if step.share >= g - 1e-9) for g in shares]
+    wrong = np.array([one.rate * one.groups for one in of_fit])
+    right = np.array([one.groups for one in of_fit]) - wrong
+    best = (0.0, 0, STEPS - 1)
+    for last in range(STEPS) if drawn else [STEPS - 1]:
+        here = shares[: last + 1]
+        labels = np.floor(rows * here / here[-1])
+        passes = _chance(labels, wrong[: last + 1], right[: last + 1], error, level)
+        for first in range(last + 1):
+            gained = np.diff(here[first:], prepend=0.0)
+            expected = float(gained @ np.minimum.accumulate(passes[first:]))
+            best = max(best, (expected, first, last))
+    expected, first, last = best
+    thresholds = np.quantile(pool, 1 - shares[first : last + 1], method="higher")
+    return Ladder(error, tuple(np.unique(thresholds)[::-1].tolist()), expected)
+
+
+def _chance(
+    labels: np.ndarray, wrong: np.ndarray, right: np.ndarray, error: float, level: float
+) -> np.ndarray:
+    """Return the probability that a rung passes, given errors among labels that fitted."""
+    from scipy.stats import betabinom, binom
+
+    critical = binom.ppf(level, labels, error)
+    critical -= binom.cdf(critical, labels, error) > level
+    chance = betabinom.cdf(critical, labels, wrong + 0.5, right + 0.5)
+    return np.where((critical >= 0) & (labels > 0), chance, 0.0)
+
+
+def until_failure(steps: Iterable[Rung], error: float, level: float) -> tuple[Rung, ...]:
+    """Return the rungs that are tested, the first that fails included."""
+    tested = []
+    for step in steps:
+        tested.append(step)
+        if step.errors.p(error) > level:
+            break
+    return tuple(tested)
+
+
 def climb(steps: Iterable[Rung], error: float, level: float) -> tuple[Rung, ...]:
-    """Return the rungs that are tested, the first that fails included, the strictest first.
+    """Return the rungs that are tested if no labels have planned a ladder, the strictest first.
 
     Rungs that so few groups reach that a single wrong answer fails are left out. This does not
     depend on the truths.
     """
-    least, tested = first_size(error, level), []
-    for step in steps:
-        if step.errors.groups >= least:
-            tested.append(step)
-            if step.errors.p(error) > level:
-                break
-    return tuple(tested)
+    least = first_size(error, level)
+    return until_failure((one for one in steps if one.errors.groups >= least), error, level)
 
 
 def first_size(error: float, level: float) -> int:

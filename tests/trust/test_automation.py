@@ -1,0 +1,137 @@
+"""Automation: estimates, the ladder, and how rarely its promise is false."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import betabinom, binom
+
+from lastword.trust.automation import (
+    Automation,
+    Errors,
+    Ladder,
+    climb,
+    curve,
+    estimate,
+    first_size,
+    plan,
+    quantiles,
+    rungs,
+)
+
+DELTA, DRAWS = 0.1, 400
+
+
+def draw(count, rng, slope=0.5):
+    """Return confidences, and wrong answers with probability slope (1 - confidence)."""
+    confidence = rng.random(count)
+    return confidence, rng.random(count) < slope * (1 - confidence)
+
+
+def true_error(threshold, slope=0.5):
+    """Return the share of wrong answers at or above a threshold."""
+    return slope * (1 - threshold) / 2
+
+
+@pytest.mark.parametrize(("error", "drawn"), [(0.08, True), (0.12, True), (0.15, False)])
+def test_few_promises_are_false_and_many_are_made(error, drawn):
+    """Labels are drawn by confidence, the ladder is planned on other labels, five per group."""
+    rng, false, made = np.random.default_rng(0), 0, 0
+    for _ in range(DRAWS):
+        fit, fit_wrong = draw(100, rng)
+        pool, wrong = draw(800, rng)
+        steps = curve(fit, fit_wrong, np.arange(100))
+        ladder = plan(steps, pool, rows=120, error=error, level=DELTA, drawn=drawn)
+        some = ladder.draw(pool, np.arange(800), 120, 1) if drawn else np.arange(120)
+        tested = ladder.test(pool[some], wrong[some], np.arange(len(some)), pool, DELTA)
+        rung = Automation(error, tested).rung(DELTA)
+        if rung is not None:
+            made += 1
+            false += true_error(rung.threshold) > error
+    assert made > DRAWS / 10
+    assert binom.sf(false - 1, DRAWS, DELTA) > 0.001
+
+
+def test_testing_every_rung_by_itself_would_be_false_too_often():
+    """Every rung is at the limit, so that the best of all tests is luck more often than delta."""
+    rng, by_ladder, by_any = np.random.default_rng(1), 0, 0
+    for _ in range(DRAWS):
+        confidence, wrong = rng.random(300), rng.random(300) < 0.2
+        steps = rungs(confidence, wrong, np.arange(300), quantiles(confidence))
+        by_ladder += Automation(0.2, climb(steps, 0.2, DELTA)).rung(DELTA) is not None
+        by_any += any(step.errors.p(0.2) <= DELTA for step in steps)
+    assert binom.sf(by_ladder - 1, DRAWS, DELTA) > 0.001
+    assert binom.sf(by_any - 1, DRAWS, DELTA) < 1e-6
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_copies_prove_nothing_more(size):
+    confidence, wrong = draw(150, np.random.default_rng(2))
+    groups = np.repeat(np.arange(150), size)
+    alone = climb(rungs(confidence, wrong, np.arange(150), quantiles(confidence)), 0.2, 0.05)
+    copies = np.repeat(confidence, size), np.repeat(wrong, size), groups
+    copied = climb(rungs(*copies, quantiles(confidence)), 0.2, 0.05)
+    proven = [Automation(0.2, steps).rung(0.05) for steps in (copied, alone)]
+    shares = [0.0 if rung is None else rung.share for rung in proven]
+    assert shares[0] <= shares[1] > 0
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6), st.sampled_from([0.05, 0.1, 0.2]))
+def test_an_estimate_agrees_with_counts(seed, error):
+    confidence, wrong = draw(200, np.random.default_rng(seed))
+    steps = curve(confidence, wrong, np.arange(200))
+    best = estimate(steps, error)
+    assert 0 <= best.low <= best.share <= best.high <= 1
+    for share, tail in ((best.low, binom.cdf), (best.high, lambda w, n, p: binom.sf(w - 1, n, p))):
+        if share:
+            size = round(share * 200)
+            count = wrong[np.argsort(-confidence)[:size]].sum()
+            assert (tail(count, size, error) <= 0.025) == (share == best.low)
+    if best.threshold is not None:
+        over = confidence >= best.threshold
+        assert wrong[over].mean() <= error and over.mean() == pytest.approx(best.share)
+
+
+def test_the_ladder_has_the_largest_expected_share():
+    """The best of all ladders, by the formula written out."""
+    rng = np.random.default_rng(3)
+    fit, fit_wrong = draw(80, rng)
+    pool, error, level, rows = rng.random(500), 0.1, 0.05, 60
+    ordered = fit_wrong[np.argsort(-fit)]
+    ladder = plan(curve(fit, fit_wrong, np.arange(80)), pool, rows=rows, error=error, level=level)
+    passes = {}
+    for last in range(1, 21):
+        for rung in range(1, last + 1):
+            labels, top = int(rows * rung / last + 1e-9), 4 * rung
+            critical = max((w for w in range(labels) if binom.cdf(w, labels, error) <= level),
+                           default=-1)  # fmt: skip
+            count = int(ordered[:top].sum())
+            chance = betabinom.cdf(critical, labels, count + 0.5, top - count + 0.5)
+            passes[rung, last] = float(chance) if critical >= 0 else 0.0
+    values = {}
+    for last in range(1, 21):
+        for first in range(1, last + 1):
+            least = [min(passes[s, last] for s in range(first, t + 1))
+                     for t in range(first, last + 1)]  # fmt: skip
+            values[first, last] = (first * least[0] + sum(least[1:])) / 20
+    first, last = max(values, key=values.__getitem__)
+    assert ladder.expected == pytest.approx(values[first, last])
+    assert len(ladder.thresholds) == last - first + 1
+    assert (pool >= ladder.thresholds[-1]).mean() == pytest.approx(last / 20, abs=0.01)
+
+
+def test_labels_are_drawn_where_answers_are_given_one_per_group():
+    pool, groups = np.linspace(0, 1, 100), np.arange(100) // 2
+    drawn = Ladder(0.1, (0.9, 0.5), 0.3).draw(pool, groups, 20, 4)
+    assert len(drawn) == len(set(groups[drawn])) == 20 and pool[drawn].min() >= 0.5
+    assert (drawn == Ladder(0.1, (0.9, 0.5), 0.3).draw(pool, groups, 20, 4)).all()
+
+
+def test_looks_share_delta_and_answerers_do():
+    automation = Automation(0.1, (), answerers=2, look=3)
+    assert automation.level(0.08) == pytest.approx(0.005)
+    assert sum(Automation(0.1, (), look=n).level(0.05) for n in range(1, 40)) <= 0.05
+    size = first_size(0.1, 0.05)
+    assert binom.cdf(1, size, 0.1) <= 0.05 < binom.cdf(1, size - 1, 0.1)
+    assert Errors(size, size, 1 / size).p(0.1) <= 0.05
