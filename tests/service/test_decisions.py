@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,7 @@ import populations
 import pytest
 from clients import PYTHON, needs_clients
 from families import build
-from served import Held, Running, running, tracer
+from served import Running, running, tracer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -223,6 +222,8 @@ def test_answers_are_those_of_the_library(plain, model, topic, form):
     assert goods[key]["method"] == "model" and not goods[key]["calibrated"]
     assert about[key]["method"] == topic.name and about[key]["calibrated"]
     assert 0 < about[key]["likeness"] <= 1
+    probed = {"regime": "probe", "operator": "probe", "changed": "no"}
+    assert plain.metric("lastword_decisions_total", **probed) > 0
     shares = expected["goods"].probabilities
     confidence = max(shares) if form is ask_google else expected["goods"].confidence
     assert goods["confidence"] == pytest.approx(confidence, abs=1e-5)
@@ -456,30 +457,6 @@ def test_a_model_has_the_name_of_its_folder(tmp_path):
         (listed,) = served.client.get("/v1/models").json()["data"]
         assert listed["id"] == tmp_path.name
         assert ask_openai(served, model=str(tmp_path)).status_code == 404
-
-
-PATIENT = """
-from openai import OpenAI
-client = OpenAI(base_url=URL + "/v1", api_key="none", max_retries=2)
-lake = {"type": "predicate", "instructions": "It is about a lake."}
-answer = client.decisions.with_raw_response.create(model=MODEL, input=TEXT, questions=[lake])
-print(answer.http_request.headers["x-stainless-retry-count"])
-"""
-
-
-@needs_clients
-def test_a_client_retries_after_a_refusal():
-    held = Held(Tracer.demo())
-    held.go.clear()
-    with running(held, requests=1) as served, ThreadPoolExecutor() as pool:
-        item = {"prompt": TEXT, "candidates": GOODS}
-        first = pool.submit(served.client.post, "/v1/correct", json=item)
-        served.wait_for(lambda: held.busy)
-        second = pool.submit(run, PATIENT, served)
-        refused = {"route": "/v1/decisions", "status": "429"}
-        served.wait_for(lambda: served.metric("lastword_requests_total", **refused) == 1)
-        held.go.set()
-        assert first.result().status_code == 200 and second.result() == "1\n"
 
 
 # A question as a chat

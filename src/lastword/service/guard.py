@@ -21,8 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lastword.service.content_coding import decoded
 from lastword.service.dialect import Paths
 from lastword.service.refusal import Refusal
-from lastword.service.running import Running
-from lastword.service.traffic import Traffic
+from lastword.service.running import Running, Traffic
 
 _ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # a request id that a client may choose
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII | re.IGNORECASE)

@@ -74,7 +74,7 @@ class Log:
         message = str(error) if self._prompts else None
         self.event("failure", error=type(error).__name__, message=message, trace=places, **fields)
 
-    def _drop(self, _: logging.LogRecord) -> None:
+    def _drop(self, record: logging.LogRecord) -> None:
         self.dropped += 1
 
     def _write(self, record: logging.LogRecord) -> None:

@@ -1,11 +1,67 @@
-"""The state of a running application: its settings, log, metrics and traffic."""
+"""The state of a running application: its settings, log, metrics and requests in progress."""
 
+import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
+from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
-from lastword.service.traffic import Traffic
+
+
+class Traffic:
+    """The requests in progress; more than the limit are refused.
+
+    Attributes:
+        draining: True if new requests are refused because the service stops.
+        inside: Number of requests whose body was read and whose answer is not complete.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.draining = False
+        self.inside = 0
+        self._open = 0  # requests whose body is being read, and those inside
+        self._empty = asyncio.Event()
+        self._empty.set()
+        metrics.in_flight.set_function(lambda: self.inside)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Let `drain` wait until the block ends."""
+        self._open += 1
+        self._empty.clear()
+        try:
+            yield
+        finally:
+            self._open -= 1
+            if self._open == 0:
+                self._empty.set()
+
+    @contextmanager
+    def passing(self, most: int) -> Iterator[None]:
+        """Count one request until the block ends.
+
+        Raises:
+            Refusal: There are `most` requests already.
+        """
+        if self.inside >= most:
+            what = f"{most} requests are in hand already; try again later"
+            raise Refusal("queue_full", what, retry_after=1)
+        self.inside += 1
+        try:
+            yield
+        finally:
+            self.inside -= 1
+
+    async def drain(self, grace_seconds: float, patience_seconds: float) -> None:
+        """Refuse new requests, and wait for those in progress."""
+        self.draining = True
+        await asyncio.sleep(grace_seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_seconds):
+                await self._empty.wait()
 
 
 class Running:

@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
-from jsonschema import Draft202012Validator, ValidationError
-from jsonschema.validators import create
+from jsonschema import (  # type: ignore[import-untyped]
+    Draft202012Validator,
+    ValidationError,
+    validators,
+)
 from pydantic import BaseModel, Field
 from referencing import Registry
 
@@ -300,7 +303,7 @@ def _require_valid(choices: Choices, schema: Mapping[str, Any]) -> None:
             raise _no_choice("schema", "takes too long to apply to all answers")
         return part.items()
 
-    kind = create(
+    kind = validators.create(
         Draft202012Validator.META_SCHEMA,
         Draft202012Validator.VALIDATORS | {"pattern": _refuse, "patternProperties": _refuse},
         type_checker=Draft202012Validator.TYPE_CHECKER,
