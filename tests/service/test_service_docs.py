@@ -81,10 +81,10 @@ def test_the_openai_client(served, tmp_path):
 
     demo = Tracer.demo()
     team = Decider(demo).decide("My parcel is not here.", {"q": Choice("Which team?", TEAMS)})
-    assert answer_of("Literal[") == f"{team.choices['q'].choice} model"
+    assert answer_of("Literal[") == f"{team['q'].choice} model"
     where = Decider(demo).decide("Where do guinea pigs come from?", {"q": Choice("", PLACES)})
     answer, _, share = answer_of("stream=True").rpartition(" ")
-    assert answer.strip() == where.choices["q"].choice
+    assert answer.strip() == where["q"].choice
     assert float(share) == pytest.approx(where["q"].probability, abs=1e-4)
 
 

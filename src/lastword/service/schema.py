@@ -10,7 +10,7 @@ from lastword.files.strict_json import to_json
 from lastword.records.decision import SCHEMA
 from lastword.service.limits import MOST_ENTRIES
 from lastword.service.refusal import STATUS, Refusal
-from lastword.text.items import Item, Message
+from lastword.text.items import Item
 
 
 def _encodable(text: str) -> str:
@@ -104,7 +104,7 @@ class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
             }
             prompt = self.prompt
         else:
-            prompt, more = "", {"messages": tuple(Message(m.role, m.content) for m in self.prompt)}
+            prompt, more = "", {"messages": [one.model_dump() for one in self.prompt]}
         return Item(prompt, candidates, id=name, separator=separator, **more)
 
 

@@ -24,6 +24,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _MOST_PARTS = 16  # of a schema, joined by references and allOf
 _MOST_CHARACTERS = 2**14  # of an answer
 _MOST_WORK = 2**18  # keywords and constants that all answers are compared with
+_REFERENCE = 30  # keywords that take as long as following a reference
 # Keywords that may exclude some arrays of the options, and not those that are tried.
 _OF_ARRAYS = ("anyOf", "contains", "if", "not", "oneOf", "prefixItems", "unevaluatedItems")
 NO_CHOICES = (
@@ -298,7 +299,8 @@ def _require_valid(choices: Choices, schema: Mapping[str, Any]) -> None:
 
     def counted(part: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
         nonlocal work
-        work += len(part) + (len(part["enum"]) if isinstance(part.get("enum"), list) else 0)
+        work += len(part) + (_REFERENCE if "$ref" in part else 0)
+        work += len(part["enum"]) if isinstance(part.get("enum"), list) else 0
         if work > _MOST_WORK:
             raise _no_choice("schema", "takes too long to apply to all answers")
         return part.items()

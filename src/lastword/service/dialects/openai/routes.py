@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, cast
 
 from fastapi import Response
@@ -99,7 +100,9 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
     served = call.service.decider.served
     served_name = call.service.require_model(body.model) or body.question
     most = call.service.settings.candidates
-    choices = body.choices(most) if served_name is None or body.has_choices else None
+    choices = None
+    if served_name is None or body.has_choices:  # in a thread: a schema may take long to apply
+        choices = await call.service.read(0, partial(body.choices, most))
 
     def make() -> dict[str, Question]:
         if choices is None:
