@@ -42,7 +42,8 @@ from lastword.records.columns import to_table
 from lastword.records.info import cell_folder, find_cells, read_run
 from lastword.records.store import Run, missing_places, part_files, read_part
 from lastword.text.chat import Chat
-from lastword.text.items import Blind, Item
+from lastword.text.items import Item
+from lastword.text.prompt_template import Blind
 from lastword.text.question import Choice, Option
 
 SMOLLM2 = "lastword/smollm2-135m"

@@ -24,7 +24,7 @@ from lastword.records.ragged import Places
 from lastword.records.store import Run
 from lastword.rule import geometry, router
 from lastword.rule.theta import Theta
-from lastword.text.items import Blind
+from lastword.text.prompt_template import Blind
 
 WORDS = (
     "the moon is made of rock and old light that no clock ever sold twice to a quiet river".split()

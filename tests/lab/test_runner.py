@@ -19,7 +19,7 @@ from lastword.model.weights.identity import folder_digest
 from lastword.records.columns import COLUMNS
 from lastword.rule.geometry import effective_dimension
 from lastword.rule.theta import Theta
-from lastword.text.items import Blind
+from lastword.text.prompt_template import Blind
 
 # The columns that readers of records may rely on (method, section 10).
 PROMISED = (

@@ -18,7 +18,7 @@ from lastword.cli.progress import counting, waiting
 from lastword.decide.options import DecideOptions
 from lastword.files.strict_json import to_json
 from lastword.model.digest import require_there
-from lastword.text.items import Blind, Recorded
+from lastword.text.prompt_template import Blind, Recorded
 
 if TYPE_CHECKING:
     from lastword.decide.decider import Decider

@@ -12,11 +12,11 @@ from lastword.cli.progress import waiting
 from lastword.files.strict_json import to_json
 from lastword.model.embedded import EMBEDDED
 from lastword.model.named import PREFIX, locate
-from lastword.rule.theta import Theta
 from lastword.trust.policy import scalar_operator
 
 if TYPE_CHECKING:
     from lastword.model.weights.invariant import Factors
+    from lastword.rule.theta import Theta
 
 
 def invariant(
@@ -34,13 +34,15 @@ def invariant(
     json: opt.Json = False,
 ) -> None:
     """Print the invariant I(M) of a checkpoint, its factors and the branch it selects."""
+    from lastword.rule.theta import Theta
+
     constants = Theta() if theta is None else Theta.from_toml(theta)
     with waiting(f"reading {model}"):
         factors = read_factors(model, constants, revision, gguf)
     _print(model, factors, constants, json)
 
 
-def read_factors(model: str, theta: Theta, revision: str | None, gguf: str | None) -> "Factors":
+def read_factors(model: str, theta: "Theta", revision: str | None, gguf: str | None) -> "Factors":
     """Return the factors of I(M); GGUF files and adapters are loaded as models for this."""
     from lastword.model.weights.gguf import is_gguf
     from lastword.model.weights.identity import is_adapter
@@ -62,7 +64,7 @@ def read_factors(model: str, theta: Theta, revision: str | None, gguf: str | Non
     return read_invariant(model, theta=theta, revision=revision, readings=True)
 
 
-def _print(model: str, factors: "Factors", theta: Theta, as_json: bool) -> None:
+def _print(model: str, factors: "Factors", theta: "Theta", as_json: bool) -> None:
     from lastword.model.weights.invariant import on_both_sides
 
     branch = factors.branch(theta.tau_I)

@@ -15,13 +15,12 @@ from lastword.cli.progress import waiting
 from lastword.decide.options import DecideOptions
 from lastword.errors import InputError
 from lastword.model.options import HeadDtype, Quantize
-from lastword.rule.theta import Theta
-from lastword.text.chat import Chat
 from lastword.text.tokenizer import Overflow
 
 if TYPE_CHECKING:
     from lastword.decide.decider import Decider
     from lastword.engines.ray import Cluster
+    from lastword.rule.theta import Theta
     from lastword.text.tokenizer import Tokenizer
 
 
@@ -67,6 +66,12 @@ def _true_or_false(text: str) -> bool:
 
 
 # The keys of --load are the fields of `LoadOptions` without a separate option.
+def _theta(path: str) -> "Theta":
+    from lastword.rule.theta import Theta
+
+    return Theta.from_toml(path)
+
+
 _LOAD: dict[str, Callable[[str], Any]] = {
     "alias": str,
     "revision": str,
@@ -78,7 +83,7 @@ _LOAD: dict[str, Callable[[str], Any]] = {
     "batch_tokens": at_least(1),
     "prefix_cache": at_least(0),
     "blind_cache": at_least(0),
-    "theta": Theta.from_toml,
+    "theta": _theta,
     "invariant": float,
     "overflow": one_of(*get_args(Overflow)),
     "allow_bin": _true_or_false,
@@ -90,6 +95,8 @@ def load_options(model: str, loading: Loading) -> DecideOptions:
     """Return the options of a command's model."""
     if loading.system is not None and not loading.chat_template:
         raise typer.BadParameter("--system needs --chat-template")
+    from lastword.text.chat import Chat
+
     others = read_pairs("--load", loading.load, _LOAD)
     day = others.pop("date", None)
     if day is not None and not loading.chat_template:

@@ -18,7 +18,6 @@ from lastword.cli.report import write_report
 from lastword.decide.options import DecideOptions
 from lastword.errors import InputError, RecordError, TraceError
 from lastword.files.strict_json import strict
-from lastword.rule.theta import Theta
 
 if TYPE_CHECKING:
     from lastword.lab.evaluation.work import Work
@@ -92,6 +91,8 @@ def _invariants(grid: Sequence[DecideOptions], path: Path) -> list[str]:
         invariants = {}
     except (OSError, ValueError) as error:
         raise RecordError(f"cannot read {path}: {error}; remove it, and start again") from error
+    from lastword.rule.theta import Theta
+
     problems = []
     # The page reads the file even if every model fails.
     write_whole(path, json.dumps(invariants, indent=1).encode())

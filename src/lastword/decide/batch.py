@@ -16,7 +16,7 @@ from lastword.rule.operators import Step
 from lastword.rule.scorer import Scorer
 from lastword.rule.tile import TokenScorer
 from lastword.text.branch import Branch
-from lastword.text.items import Blind
+from lastword.text.prompt_template import Blind
 from lastword.text.tokens import EncodedItem
 
 Read = Literal["decide", "all", "base"]

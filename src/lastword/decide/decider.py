@@ -37,8 +37,9 @@ from lastword.probes.state import OWN
 from lastword.probes.trajectory import TrajectoryProbe
 from lastword.records.decision import Decision
 from lastword.rule.theta import Theta
-from lastword.text.items import Blind, Item
+from lastword.text.items import Item
 from lastword.text.passages import Passage
+from lastword.text.prompt_template import Blind
 from lastword.text.question import Choice, Multi, Question, Single, question_digest
 from lastword.text.tokens import EncodedItem
 from lastword.trust.certificate import Certificate, Subject

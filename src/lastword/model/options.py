@@ -4,13 +4,15 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lastword.errors import InputError
 from lastword.model.embedded import EMBEDDED
-from lastword.rule.theta import Theta
-from lastword.text.chat import Chat
 from lastword.text.tokenizer import Overflow
+
+if TYPE_CHECKING:
+    from lastword.rule.theta import Theta
+    from lastword.text.chat import Chat
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 HeadDtype = Literal["float32", "model"]
@@ -98,9 +100,9 @@ class LoadOptions:
     batch_tokens: int | None = None
     prefix_cache: int = 256
     blind_cache: int = 16
-    theta: Theta | None = None
+    theta: "Theta | None" = None
     invariant: float | None = None
-    chat: Chat | None = None
+    chat: "Chat | None" = None
     overflow: Overflow = "error"
     allow_bin: bool = False
     trust_remote_code: bool = False
@@ -119,6 +121,8 @@ class LoadOptions:
 
     def facts(self) -> dict[str, Any]:
         """Return the options that affect records, as plain JSON values."""
+        from lastword.rule.theta import Theta
+
         names = (f.name for f in fields(LoadOptions) if f.name not in _WITHOUT_EFFECT)
         facts: dict[str, Any] = {name: getattr(self, name) for name in names}
         facts["theta"] = (self.theta or Theta()).to_dict()

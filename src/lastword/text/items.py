@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ValidationError, ValidationInfo, model_validator
 from pydantic.dataclasses import dataclass
@@ -12,10 +12,6 @@ from lastword.errors import InputError, ItemError, one_line
 from lastword.files.cells import plain, unique_names
 from lastword.files.fields import CONFIG, Flag, Text, first_fault, shown
 from lastword.files.wording import counted, shorten
-
-# The readings of a blind prompt: depth L, every depth and T, or none.
-Blind = Literal["base", "all", "none"]
-Recorded = Literal["all", "decide"]
 
 CONTENT_FREE = ("N/A", "", "[MASK]")  # inputs without content (Zhao et al., 2021)
 

@@ -5,9 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lastword.errors import InputError
+
+# The readings of a blind prompt: depth L, every depth and T, or none.
+Blind = Literal["base", "all", "none"]
+Recorded = Literal["all", "decide"]
 
 AS_IT_STANDS = "{{ prompt }}"
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lastword.lab.benchmarks import Dataset, Template
 from lastword.records.info import SCHEMA, RunInfo
-from lastword.text.items import Blind, Recorded
+from lastword.text.prompt_template import Blind, Recorded
 
 if TYPE_CHECKING:
     from lastword.methods.contract import Method
