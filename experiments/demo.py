@@ -30,8 +30,8 @@ from lastword.records.metrics import Numbers, fixed_and_broken, mc1, pair_accura
 from lastword.records.record import Record
 from lastword.rule.geometry import margin
 from lastword.trust.certification import Sample, outcome, read_sample
-from lastword.trust.summary import summary
 from lastword.trust.terms import Terms
+from lastword.trust.words import summary
 
 RESULT = Path(__file__).parent / "results" / "demo.json"
 COMMAND = "lastword get smollm2-135m && OMP_NUM_THREADS=1 python experiments/demo.py RUNS"

@@ -17,8 +17,8 @@ from lastword.rule.geometry import margin
 from lastword.trust.calibration import calibrate
 from lastword.trust.certificate import Certificate
 from lastword.trust.claims import certify
-from lastword.trust.summary import summary
 from lastword.trust.terms import Terms
+from lastword.trust.words import summary
 
 
 @pytest.fixture(scope="module")

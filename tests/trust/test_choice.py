@@ -23,8 +23,8 @@ from lastword.trust.certification import Outcome, read_sample
 from lastword.trust.claims import ControlResults, Trial, certify
 from lastword.trust.other_methods import _flips, control_results
 from lastword.trust.policy import OFF
-from lastword.trust.summary import summary
 from lastword.trust.terms import Terms
+from lastword.trust.words import summary
 
 LABELS = ("clay lamps", "green wool combs", "pale cedar oars", "copper masks")
 LONGEST = 1

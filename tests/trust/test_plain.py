@@ -80,6 +80,19 @@ def test_counts_agree_with_the_table():
     assert "net_at_least" not in replace(certificate, trials=(tied,)).worth
 
 
+def test_rows_that_trained_the_system_prove_nothing():
+    rows = draw_rows(200, 8)
+    marked = [row | {"trained": "true"} for row in draw_rows(100, 9)]
+    table = plain_table([row | {"trained": ""} for row in rows] + marked)
+    assert "left out 100 rows that trained the system" in table.notes[-1]
+    alone = certify_plain(plain_table(rows), error=0.2).certificate
+    certificate = certify_plain(table, error=0.2).certificate
+    assert certificate.errors == alone.errors and table.labelled.sum() == 200
+    assert not next_rows(table)
+    with pytest.raises(InputError, match="all rows with a truth trained the system"):
+        plain_table(marked)
+
+
 def test_copies_do_not_improve_the_bounds():
     rows = draw_rows(100, 2)
     single = certify_plain(plain_table(rows)).certificate
@@ -130,14 +143,16 @@ def test_a_written_certificate_is_read_back_and_edited_ones_are_refused(table, t
     out = tmp_path / "out" / "certificate.toml"
     done = run("certify", table, "--out", out)
     assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("ours is better than its rival by at least ")
+    estimates, first, *_ = done.stdout.splitlines()
+    assert estimates.startswith("Estimated share of texts")
+    assert first.startswith("ours is better than its rival by at least ")
     assert "guessed: prediction is column prediction" in done.stderr
     worth = Certificate.read(out).worth
     page = out.with_suffix(".html").read_text(encoding="utf-8")
     assert f"at least {100 * worth['net_at_least']:.1f} points" in page and "<svg" in page
     assert len((out.parent / "next.csv").read_text().splitlines()) == 41
     done = run("certify", table, "--error", "0.15", "--out", out)
-    assert done.stdout.startswith("Answers with a confidence of at least ")
+    assert done.stdout.startswith("Answers 65% of texts with at most 15% wrong (95% confidence): ")
     finding = certify_plain(read_plain(table), error=0.15).certificate
     *passed, last = [rung.errors.p(0.15) <= 0.05 for rung in finding.automation.rungs]
     assert passed and all(passed) and not last  # the first failure ends the tests

@@ -6,8 +6,8 @@ from scipy.stats import binom
 
 from lastword.trust.claims import certify
 from lastword.trust.slices import slices
-from lastword.trust.summary import sliced
 from lastword.trust.terms import Terms
+from lastword.trust.words import sliced
 
 FIXED, BROKEN, STILL = range(3)
 KINDS = labelled(

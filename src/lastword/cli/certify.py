@@ -156,7 +156,7 @@ def _terms_of_try(runs: Path) -> "Terms":
 
 
 def _lines(certified: "Outcome", by: str | None, parts: "Sequence[Slice]") -> list[str]:
-    from lastword.trust.summary import sliced, summary
+    from lastword.trust.words import sliced, summary
 
     sample, finding = certified.sample, certified.finding
     subject = sample.subject.model, list(sample.benchmarks), sample.failed

@@ -12,9 +12,9 @@ from lastword.trust.predictions import (
     PlainFinding,
     certify_plain,
     next_rows,
-    plain_words,
     read_plain,
 )
+from lastword.trust.words import of_table
 
 
 def certify_table(
@@ -34,7 +34,7 @@ def certify_table(
     for note in table.notes:
         say(note)
     finding = certify_plain(table, delta=delta, error=error, by=by)
-    words = plain_words(finding)
+    words = of_table(finding)
     files = [] if out is None else _write(finding, words, out)
     if json:
         typer.echo(to_json(_to_dict(finding, words)))
@@ -70,6 +70,7 @@ def _to_dict(finding: PlainFinding, words: list[str]) -> dict[str, object]:
         "accuracy": 1 - errors.rate,
         "accuracy_at_least": proven.worth.get("accuracy_at_least"),
         "gain_at_least": proven.worth.get("net_at_least"),
+        "estimates": [asdict(one) for one in finding.estimates],
         "threshold": None if rung is None else asdict(rung),
         "labelled": errors.items,
         "groups": errors.groups,

@@ -119,7 +119,7 @@ class Automation:
 
     def level(self, delta: float) -> float:
         """Return the level of each test."""
-        return delta / self.answerers / 2**self.look
+        return float(delta / self.answerers / 2**self.look)
 
     def rung(self, delta: float) -> Rung | None:
         """Return the loosest rung that is proven; None if none is."""
@@ -249,8 +249,8 @@ def estimate(steps: Sequence[Rung], error: float) -> Estimate:
     best = largest([step.errors.rate <= error for step in steps])
     low = largest([step.errors.p(error) <= _TAIL for step in steps])
     high = largest([above(step.errors) > _TAIL for step in steps])
-    shares = [0.0 if one is None else one.share for one in (best, low, high)]
-    return Estimate(error, *shares, threshold=None if best is None else best.threshold)
+    share, least, most = (0.0 if one is None else one.share for one in (best, low, high))
+    return Estimate(error, share, least, most, None if best is None else best.threshold)
 
 
 def plan(

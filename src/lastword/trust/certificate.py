@@ -14,11 +14,13 @@ from datetime import UTC, datetime
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import tomli_w
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from lastword.errors import CertificateError, InputError
+from lastword.files.fields import first_fault
 from lastword.model.weights.identity import model_name, text_digest
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Scores, margin
@@ -32,9 +34,6 @@ from lastword.trust.policy import BATCH, Policy, family, is_probe
 from lastword.trust.second_round import DrawnRows
 from lastword.trust.terms import Terms
 
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
 SCHEMA = 4
 # Entries of `run.json` that identify a model from the hub, by their words in refusals.
 _MARKS = {
@@ -43,6 +42,11 @@ _MARKS = {
     "dtype": "dtype",
     "head_dtype": "head dtype",
 }
+
+
+def _theta(value: Any) -> Theta:
+    # Its validators take plain values, which a strict reader does not pass on.
+    return value if isinstance(value, Theta) else Theta.from_dict(value)
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Subject:
     model: str
     marks: Mapping[str, str] = field(default_factory=dict)
     chat: str = ""
-    theta: Theta = field(default_factory=Theta)
+    theta: Annotated[Theta, BeforeValidator(_theta)] = Theta()
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> "Subject":
@@ -209,17 +213,30 @@ class Certificate:
 
     def _check_policies(self) -> None:
         """Refuse a policy that was not tested, or whose counts do not give the promise."""
-        self._check_family()
-        policy, counts = self.policy, self.counts
-        if policy.operators and policy not in [trial.policy for trial in self.trials]:
-            raise InputError("its policy was not tested; certify again")
-        if policy.operators and not self._keeps_promise():
-            words = f"{counts.broken} broken and {counts.fixed} fixed of {counts.items}"
-            raise InputError(f"its counts, {words}, do not give its promise; certify again")
+        policy = self.policy
+        if not self._only_automates:
+            self._check_family()
+            self._check_promise()
         if policy.method.startswith(BATCH) and not self.means:
             raise InputError(f"{policy.method} needs its means, which are missing")
         if is_probe(policy.method) != (self.probe is not None):
             raise InputError(f"it names a probe, but allows {policy.method}")
+
+    @property
+    def _only_automates(self) -> bool:
+        """True for a probe that is not compared with a model, but errs seldom where it answers."""
+        alone = not self.trials and self.terms.methods == (self.policy.method,)
+        return alone and is_probe(self.policy.method) and self.automation is not None
+
+    def _check_promise(self) -> None:
+        if not self.policy.operators:
+            return
+        if self.policy not in [trial.policy for trial in self.trials]:
+            raise InputError("its policy was not tested; certify again")
+        if not self._keeps_promise():
+            counts = self.counts
+            words = f"{counts.broken} broken and {counts.fixed} fixed of {counts.items}"
+            raise InputError(f"its counts, {words}, do not give its promise; certify again")
 
     def _check_family(self) -> None:
         """Refuse policies and shares of delta other than those of the methods."""
@@ -248,8 +265,11 @@ class Certificate:
         """Refuse a threshold that the counts do not give."""
         if self.automation is None:
             return
-        # Each policy that could have been chosen has a share, and so has the choice of none.
-        enough = self.automation.answerers > self.terms.policies
+        # A probe is fixed before the labels that test it are seen. Corrections are chosen by the
+        # same labels: each policy has a share, and so has the choice of none.
+        probes = sum(map(is_probe, self.terms.methods))
+        least = probes if is_probe(self.policy.method) else self.terms.policies + 1
+        enough = self.automation.answerers >= least
         if not all(0 <= rung.threshold <= 1 for rung in self.automation.rungs):
             raise InputError("a threshold is a probability, from 0 to 1")
         if self.automation.error != self.terms.error or not enough or self.threshold is None:
@@ -305,7 +325,9 @@ class Certificate:
 
     @property
     def counts(self) -> Evidence:
-        """The counts of the labelled items under the policy."""
+        """The counts of the labelled items under the policy; zeros if none was compared."""
+        if not self.trials:
+            return Evidence(0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0.0)
         evidence = self._allowed.evidence
         return evidence if self.policy.operators else evidence.nothing
 
@@ -317,7 +339,7 @@ class Certificate:
             return drawn.worth(terms.delta)
         if isinstance(self.subject, Predictions):
             return self._worth_of_predictions()
-        if not self.policy.operators:
+        if not self.policy.operators or not self.trials:
             return {}
         worth, over = self._allowed.worth(terms), self.over_baselines
         return worth if over is None else worth | {"over_baselines_at_least": over}
@@ -419,7 +441,8 @@ class Certificate:
         left_out = ("schema", "reference", "means", "trials")
         entries = {name: value for name, value in self.to_dict().items() if name not in left_out}
         shown = {"subject": self.subject.digest, "threshold": self.threshold}
-        return defined(entries | shown | {"counts": asdict(self.counts)})
+        described: dict[str, Any] = defined(entries | shown | {"counts": asdict(self.counts)})
+        return described
 
     def to_toml(self) -> str:
         """Return the file's text."""
@@ -432,8 +455,6 @@ class Certificate:
         Raises:
             CertificateError: Something is missing, unknown or out of range.
         """
-        from pydantic import ValidationError
-
         if values.get("schema") != SCHEMA:
             raise CertificateError(
                 f"not a certificate of this version (schema {values.get('schema')!r:.20}, "
@@ -442,9 +463,9 @@ class Certificate:
         derived = ("schema", "worth", "digest")
         text = json.dumps({n: v for n, v in values.items() if n not in derived})
         try:
-            certificate = _adapter().validate_json(text, strict=True, extra="forbid")
+            certificate = _reader().validate_json(text, strict=True, extra="forbid")
         except ValidationError as error:
-            raise CertificateError(f"not a valid certificate: {_first_fault(error)}") from error
+            raise CertificateError(f"not a valid certificate: {first_fault(error)}") from error
         except InputError as error:
             raise CertificateError(f"not a valid certificate: {error}") from error
         if _text(certificate.to_dict()) != _text(values):
@@ -474,20 +495,8 @@ def now() -> str:
 
 
 @cache
-def _adapter() -> "TypeAdapter[Certificate]":
-    """Return the reader of certificates; values must have the exact types of the fields."""
-    from pydantic import TypeAdapter
-
+def _reader() -> TypeAdapter[Certificate]:
     return TypeAdapter(Certificate)
-
-
-def _first_fault(error: Any) -> str:
-    """Return the first fault that pydantic found, in one line."""
-    fault = error.errors()[0]
-    where, kind = ".".join(map(str, fault["loc"])), fault["type"]
-    if kind in ("missing", "unexpected_keyword_argument"):
-        return f"{where} is {'missing' if kind == 'missing' else 'unknown'}"
-    return f"{where} cannot be {fault['input']!r:.80}: {fault['msg']}"
 
 
 def _text(values: Mapping[str, Any]) -> str:

@@ -8,8 +8,8 @@ bound of the accuracy, and the gain over the rival.
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -19,14 +19,17 @@ from jaxtyping import Bool, Float, Int
 from lastword.errors import InputError
 from lastword.files.cells import cell_text, spelling
 from lastword.files.rows import guessed_name, read_rows, require_rows
-from lastword.files.wording import counted, percent
+from lastword.files.wording import counted
 from lastword.model.weights.identity import text_digest
 from lastword.trust.automation import (
+    ERRORS,
     Automation,
     Confidence,
     Errors,
+    Estimate,
     Rung,
     climb,
+    estimate,
     quantiles,
     rungs,
 )
@@ -48,6 +51,7 @@ _NAMES = {
     "rival": ("rival", "baseline", "other"),
     "group": ("group",),
     "text": ("text", "input", "prompt", "message", "question", "sentence"),
+    "trained": ("trained",),
 }
 
 
@@ -61,6 +65,7 @@ class PlainColumns:
     rival: str | None = None
     group: str | None = None
     text: str | None = None
+    trained: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +104,14 @@ class PlainTable:
 
     @cached_property
     def labelled(self) -> Bool[np.ndarray, " rows"]:
-        """True for rows with a truth."""
-        return np.asarray(self.truths != "", dtype=bool)
+        """True for rows with a truth that can test: they trained nothing."""
+        return np.asarray((self.truths != "") & ~self.trained, dtype=bool)
+
+    @cached_property
+    def trained(self) -> Bool[np.ndarray, " rows"]:
+        """True for rows whose text trained the system, as `lastword decide` marks them."""
+        marks = self.column(self.columns.trained or "")
+        return np.array([str(mark).casefold() in ("true", "1") for mark in marks], dtype=bool)
 
     @cached_property
     def groups(self) -> Int[np.ndarray, " labelled"]:
@@ -166,6 +177,11 @@ def plain_table(
     check(lambda row: None if row.get(prediction) else f"{prediction!r} is empty")
     if not any(row.get(truth) for row in rows):
         raise InputError(f"{source}: no row has a truth in the column {truth!r}")
+    table = PlainTable(name, rows, columns)
+    trained = int((table.trained & (table.truths != "")).sum())
+    if not table.labelled.any():
+        raise InputError(f"{source}: all rows with a truth trained the system; label others")
+    left_out = f"left out {counted(trained, 'row')} that trained the system: they prove nothing"
     if rival is not None:
         check(lambda row: None if row.get(rival) else f"{rival!r} is empty")
     confidence = None
@@ -174,7 +190,8 @@ def plain_table(
         confidence = np.array([float(row[column]) for row in rows])
     answers = [row[name] for row in rows for name in (prediction, rival) if name is not None]
     alike = _alike({*answers}, {row.get(truth, "") for row in rows} - {""})
-    return PlainTable(name, rows, columns, confidence, (*notes, *guesses, *alike))
+    notes = [*notes, *guesses, *alike, *([left_out] if trained else [])]
+    return replace(table, confidence=confidence, notes=tuple(notes))
 
 
 def _alike(answers: set[str], truths: set[str]) -> list[str]:
@@ -251,6 +268,11 @@ class PlainFinding:
     certificate: Certificate
     curve: tuple[Rung, ...] = ()
     slices: tuple[PlainSlice, ...] = ()
+
+    @property
+    def estimates(self) -> list[Estimate]:
+        """The share of rows that can be answered at 5, 10 and 20% error; they prove nothing."""
+        return [estimate(self.curve, error) for error in ERRORS] if self.curve else []
 
     @property
     def errors(self) -> Errors:
@@ -339,73 +361,10 @@ def next_rows(table: PlainTable, count: int = NEXT) -> list[Mapping[str, str]]:
     With a rival they are unlabelled rows on which the two predictions differ, because others carry
     no information about the gain; without one, any unlabelled rows. Each text is drawn once.
     """
-    free = ~table.labelled
+    free = (table.truths == "") & ~table.trained
     if table.columns.rival is not None:
         free &= table.predictions != table.column(table.columns.rival)
     places = np.flatnonzero(free)
     text = table.columns.text or ""
     texts = [[normal(table.rows[i].get(text, "")) or f"row {i}"] for i in places.tolist()]
     return [table.rows[i] for i in places[deal(numbers(texts).tolist(), SEED)][:count].tolist()]
-
-
-def plain_words(finding: PlainFinding) -> list[str]:
-    """Return the results in words, the most important sentence first."""
-    lines = [*_answered(finding), *_gain(finding), *_accuracy(finding)]
-    if worse := [part for part in finding.slices if part.worse]:
-        named = ", ".join(f"`{p.name}` ({percent(p.right)} of {p.items})" for p in worse)
-        lines.append(f"Accuracy is below that of the other rows on: {named}.")
-    lines.append(
-        "This holds for rows like the labelled ones. It says nothing about the model behind the "
-        "predictions, which was not seen."
-    )
-    return lines
-
-
-def _sure(finding: PlainFinding) -> str:
-    return f"with {percent(1 - finding.certificate.terms.delta)} confidence"
-
-
-def _answered(finding: PlainFinding) -> Iterator[str]:
-    proven = finding.certificate
-    if (automation := proven.automation) is None:
-        return
-    allowed, rung = percent(automation.error), automation.rung(proven.terms.delta)
-    yield (
-        f"No confidence is high enough to show that at most {allowed} of the "
-        "answers from it on are wrong: label more rows, or allow more errors (--error)."
-        if rung is None
-        else f"Answers with a confidence of at least {rung.threshold:g} are wrong in at most "
-        f"{allowed}, {_sure(finding)}: they are {percent(rung.share)} of all rows."
-    )
-
-
-def _gain(finding: PlainFinding) -> Iterator[str]:
-    proven, name = finding.certificate, finding.table.name
-    for trial in proven.trials:
-        counts = trial.evidence
-        rates = (
-            f"accuracy {percent(1 - finding.errors.rate)} against "
-            f"{percent(counts.base_right / counts.items)}, {counts.fixed} answers corrected and "
-            f"{counts.broken} broken"
-        )
-        if proven.automation is not None:
-            yield f"{name} beside its rival, without a guarantee: {rates}."
-            continue
-        gain = proven.worth.get("net_at_least")
-        yield (
-            f"{name} is not shown to be better than its rival: {rates}."
-            if gain is None
-            else f"{name} is better than its rival by at least {100 * gain:.1f} points, "
-            f"{_sure(finding)}: {rates}."
-        )
-
-
-def _accuracy(finding: PlainFinding) -> Iterator[str]:
-    name, errors = finding.table.name, finding.errors
-    of = f"{percent(1 - errors.rate)} of {counted(errors.items, 'labelled row')}"
-    of += "" if errors.exact else f" in {errors.groups} groups"
-    least = finding.certificate.worth.get("accuracy_at_least")
-    if least is None:
-        yield f"The accuracy of {name} is {of}."
-    else:
-        yield f"The accuracy of {name} is at least {percent(least)}, {_sure(finding)}: {of}."

@@ -19,9 +19,9 @@ from lastword.trust.evidence import Evidence, as_good
 from lastword.trust.paired import paired
 from lastword.trust.policy import CERTIFIABLE, TRACE
 from lastword.trust.record_groups import Groups, groups
-from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms
 from lastword.trust.testing import clopper_pearson
+from lastword.trust.words import in_words
 from lastword.tryout.contest import LARGEST, SIMPLE, Contest, class_weights
 from lastword.tryout.prompts import Race, Raced
 from lastword.tryout.verdict import (

@@ -21,7 +21,7 @@ from lastword.records.portrait import short
 from lastword.records.table import correction
 from lastword.rule.geometry import margin
 from lastword.rule.theta import Theta
-from lastword.trust.summary import ALLOWED
+from lastword.trust.words import ALLOWED
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("data.js", "trajectory.js", "portrait.js", "demo.js")

@@ -22,8 +22,8 @@ from lastword.trust.claims import Finding, certify
 from lastword.trust.groups import marks, numbers
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import scalar_operator
-from lastword.trust.summary import summary
 from lastword.trust.terms import Terms
+from lastword.trust.words import summary
 
 PUBLISHED = "smollm2-135m"
 # The smallest whole percent at which 450 questions to the organism certify any override.

@@ -1,0 +1,242 @@
+"""Findings and certificates in words, for the terminal and for pages."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from lastword.files.wording import counted, percent
+from lastword.trust.automation import Automation, Estimate
+from lastword.trust.claims import ControlResults, Finding, Trial
+from lastword.trust.policy import GATED, TRACE, Policy
+from lastword.trust.predictions import PlainFinding
+from lastword.trust.slices import Slice
+from lastword.trust.terms import Terms
+
+ALLOWED = "Allowed: "
+_GAIN = "more are corrected than broken"
+ASSUMPTION = (
+    "new items are drawn independently, group by group, from the same source as the labelled "
+    "ones. Nothing follows for other items"
+)
+
+
+def answered(automation: Automation, delta: float) -> str:
+    """Return which share of texts is answered at which error, or that none is proven."""
+    error, sure = percent(automation.error), f"{percent(1 - delta)} confidence"
+    if (rung := automation.rung(delta)) is None:
+        return (
+            f"No threshold is proven to keep the errors among the given answers to {error}: label "
+            "more, or allow more errors (--error)."
+        )
+    return (
+        f"Answers {percent(rung.share)} of texts with at most {error} wrong ({sure}): those with a "
+        f"confidence of at least {rung.threshold:.4g}. {percent(1 - rung.share)} go to a person."
+    )
+
+
+def estimated(estimates: Sequence[Estimate]) -> str:
+    """Return the shares that can be answered at some error rates, as an estimate."""
+    shares = "; ".join(
+        f"{percent(e.share)} ({percent(e.low)} to {percent(e.high)}) with {percent(e.error)}"
+        for e in estimates
+    )
+    return (
+        f"Estimated share of texts that can be answered, by errors among these answers: {shares}. "
+        "--error 0.1 asks for a guarantee."
+    )
+
+
+def summary(
+    finding: Finding,
+    model: str,
+    benchmarks: Sequence[str],
+    failed: int,
+    controls: ControlResults | None = None,
+) -> list[str]:
+    """Return lines about the tests, the policy, the guarantee, its condition, gain and cost."""
+    trial = finding.chosen
+    rivals = controls.rivals(trial.gain) if trial and controls else []
+    groups = "" if finding.groups == finding.items else f" in {finding.groups} groups"
+    alike = f"{' and '.join(rivals)} would be certified for as much without reading the question"
+    automation = finding.automation
+    return [
+        *([f"Warning: {alike}."] if rivals else []),
+        f"Tested: {_tried(finding)} on {counted(finding.items, 'labelled item')}{groups} of "
+        f"{' and '.join(benchmarks)}, answered by {model}"
+        + (f" ({failed} failed)." if failed else "."),
+        f"{ALLOWED}{_let_through(finding)}.",
+        f"Guaranteed {guaranteed(finding)}." if trial else f"Why: {not_yet(finding)}.",
+        *([answered(automation, finding.terms.delta)] if automation else []),
+        f"Condition: {ASSUMPTION}.",
+        *([f"Gain: {_worth(finding)}."] if trial else []),
+        f"Given up: {_cost(finding)}.",
+        *([f"Baselines: {_controls(controls)}."] if controls else []),
+    ]
+
+
+def guaranteed(finding: Finding) -> str:
+    """Return the promise of the chosen policy, with the counts that prove it."""
+    assert finding.chosen is not None
+    terms = finding.terms
+    return (
+        f"with {percent(1 - terms.delta)} confidence: {_promise(terms, 'of all answers ')} "
+        f"(counted: {_counted(finding.chosen)})"
+    )
+
+
+def not_yet(finding: Finding) -> str:
+    """Return why nothing is certified, and how many items would probably be enough."""
+    best = finding.best
+    if best.gain <= 0:
+        return "no policy corrected more than it broke"
+    reach = "No number of items would be enough if the rates stay the same"
+    if finding.needed is not None:
+        reach = (
+            f"About {finding.needed} would be enough if the rates stay the same, "
+            f"{finding.needed - finding.items} more than there are. Certify with new labels"
+        )
+    return (
+        f"{finding.items} items do not prove for any policy that {_promise(finding.terms)} (the "
+        f"best, {in_words(best.policy)}: {_counted(best)}). {reach}"
+    )
+
+
+def _promise(terms: Terms, of: str = "") -> str:
+    if terms.promise == "gain":
+        return _GAIN
+    return f"at most {percent(terms.alpha)} {of}are broken and {_GAIN}"
+
+
+def sliced(parts: Sequence[Slice], by: str, terms: Terms) -> str:
+    """Return a sentence about the slices that keep the promise alone, or break too much."""
+    if not parts:
+        return f"By {by}: no override is allowed in any slice."
+    breaks = terms.promise == "breaks"
+    at_most = f"at most {percent(terms.alpha)} broken" if breaks else "a gain"
+    holds = [part.name for part in parts if part.holds]
+    exceeds = [f"{p.name} ({p.broken} of {p.items})" for p in parts if p.exceeds]
+    alone = f"{at_most} is shown for {', '.join(holds) or 'no slice'} alone"
+    worse = "more than that" if breaks else "more broken than corrected"
+    warning = f" Warning: {worse} in {', '.join(exceeds)}." if exceeds else ""
+    return f"By {by} ({counted(len(parts), 'slice')}): {alone}.{warning}"
+
+
+def in_words(policy: Policy) -> str:
+    """Return `overrides by decisive and early with a margin of at least 0.5 nats`."""
+    if not policy.operators:
+        return "no override"
+    names = " and ".join(policy.operators)
+    if policy.method == GATED:
+        names += f" of {GATED}"
+    margin = f" with a margin of at least {policy.margin:g} nats" if policy.margin else ""
+    return f"overrides by {names}{margin}"
+
+
+def of_table(finding: PlainFinding) -> list[str]:
+    """Return the results of a plain table, the most important sentence first."""
+    lines = [*_automated(finding), *_over_rival(finding), *_accuracy(finding)]
+    if worse := [part for part in finding.slices if part.worse]:
+        named = ", ".join(f"`{p.name}` ({percent(p.right)} of {p.items})" for p in worse)
+        lines.append(f"Accuracy is below that of the other rows on: {named}.")
+    lines.append(
+        "This holds for rows like the labelled ones. It says nothing about the model behind the "
+        "predictions, which was not seen."
+    )
+    return lines
+
+
+def _automated(finding: PlainFinding) -> Iterator[str]:
+    if (automation := finding.certificate.automation) is not None:
+        yield answered(automation, finding.certificate.terms.delta)
+    elif estimates := finding.estimates:
+        yield estimated(estimates)
+
+
+def _over_rival(finding: PlainFinding) -> Iterator[str]:
+    proven, name = finding.certificate, finding.table.name
+    sure = f"with {percent(1 - proven.terms.delta)} confidence"
+    for counts in (trial.evidence for trial in proven.trials):
+        rates = (
+            f"accuracy {percent(1 - finding.errors.rate)} against "
+            f"{percent(counts.base_right / counts.items)}, {counts.fixed} answers corrected and "
+            f"{counts.broken} broken"
+        )
+        gain = proven.worth.get("net_at_least")
+        if proven.automation is not None:
+            yield f"{name} beside its rival, without a guarantee: {rates}."
+        elif gain is None:
+            yield f"{name} is not shown to be better than its rival: {rates}."
+        else:
+            least = f"at least {100 * gain:.1f} points"
+            yield f"{name} is better than its rival by {least}, {sure}: {rates}."
+
+
+def _accuracy(finding: PlainFinding) -> Iterator[str]:
+    name, errors, proven = finding.table.name, finding.errors, finding.certificate
+    of = f"{percent(1 - errors.rate)} of {counted(errors.items, 'labelled row')}"
+    of += "" if errors.exact else f" in {errors.groups} groups"
+    least = proven.worth.get("accuracy_at_least")
+    if least is None:
+        yield f"The accuracy of {name} is {of}."
+    else:
+        sure = f"with {percent(1 - proven.terms.delta)} confidence"
+        yield f"The accuracy of {name} is at least {percent(least)}, {sure}: {of}."
+
+
+def _controls(controls: ControlResults) -> str:
+    sentences = [
+        f"{name} for {f'{worth:+g} answers' if worth else 'nothing'}"
+        for name, worth in controls.worth.items()
+    ]
+    if not math.isnan(controls.flips):
+        sentences.append(f"random flips for as much in {percent(controls.flips)} of draws")
+    return f"without reading the question would be certified: {', '.join(sentences)}"
+
+
+def _tried(finding: Finding) -> str:
+    methods, policies = finding.terms.methods, [t.policy for t in finding.trials]
+    names = dict.fromkeys(n for p in policies if p.method == TRACE for n in p.operators)
+    listed = (f"trace ({' and '.join(names)})" if m == TRACE else m for m in methods)
+    count = "1 policy" if len(policies) == 1 else f"{len(policies)} policies"
+    return f"{count} of {', '.join(listed)}"
+
+
+def _let_through(finding: Finding) -> str:
+    if finding.chosen is None:
+        return "nothing. Keep correction off"
+    method = finding.policy.method
+    every = max(t.evidence.overrides for t in finding.trials if t.policy.method == method)
+    return (
+        f"{in_words(finding.policy)}: {finding.chosen.evidence.overrides} of the {every} proposed"
+    )
+
+
+def _worth(finding: Finding) -> str:
+    assert finding.chosen is not None
+    worth, evidence = finding.worth, finding.chosen.evidence
+    bound = worth["net_at_least"]
+    least = f"at least {100 * bound:+.2g}" if bound else "more than 0"
+    return (
+        f"{100 * worth['net']:+.2g} corrected in 100 answers ({least}). Of "
+        f"{counted(finding.base_right, 'right answer')} {evidence.broken} are broken, and of "
+        f"{counted(evidence.overrides, 'override')} {evidence.fixed} correct a wrong answer"
+    )
+
+
+def _cost(finding: Finding) -> str:
+    """Return the corrections of the best policy that the certificate does not allow."""
+    if finding.best.gain <= 0:
+        return "nothing, because no policy gains"
+    best, chosen = finding.best.evidence, finding.chosen and finding.chosen.evidence
+    fixed, broken = (chosen.fixed, chosen.broken) if chosen else (0, 0)
+    if fixed == best.fixed:
+        return f"none of {counted(best.fixed, 'correction')}"
+    return (
+        f"{best.fixed - fixed} of {counted(best.fixed, 'correction')}, and "
+        f"{best.broken - broken} of {counted(best.broken, 'break')} avoided, compared with "
+        f"{in_words(finding.best.policy)}"
+    )
+
+
+def _counted(trial: Trial) -> str:
+    evidence = trial.evidence
+    return f"{evidence.broken} of {evidence.items} broken, {evidence.fixed} corrected"
