@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python experiments/attacks.py [--model lastword/demo-organism] [--seconds 30]
     OMP_NUM_THREADS=1 python experiments/attacks.py --together 10 [--model M] [--places bare]
-    OMP_NUM_THREADS=1 python experiments/attacks.py --attacks FGH --rounds 5 [--model M]
+    OMP_NUM_THREADS=1 python experiments/attacks.py --attacks FGS --rounds 5 [--model M]
 
 Each attack of `tests/attackers.py` runs in a separate process against a `lastword serve` with a
 token, which the honest client and E have. That client sends one question after the other, without
@@ -42,7 +42,7 @@ from lastword.lab.benchmarks.demo import items
 ROOT = Path(__file__).resolve().parents[1]
 ATTACKERS = ROOT / "tests" / "attackers.py"
 RESULTS = Path(__file__).parent / "results"
-HANDS = {"A": 4, "B": 540, "C": 12, "E": 4, "F": 2, "G": 2, "H": 2}
+HANDS = {"A": 4, "B": 540, "C": 12, "E": 4, "F": 2, "G": 2, "S": 50}
 CLIENTS = 5  # honest clients, and as many attackers
 TOKEN = {"authorization": "Bearer ask"}
 MEGABYTE = 2**20
