@@ -121,6 +121,27 @@ def test_the_gain_over_baselines_is_tested_again_when_it_is_read():
         Certificate.from_dict(spoiled)
 
 
+def test_a_probe_may_promise_few_errors_without_a_gain():
+    method, probe = "probe@19", CertifiedProbe("d1", "q1", 7, 0.5, 19, "mean")
+    policy = Policy((method,), 0.0, method)
+    terms = Terms(error=0.1, methods=(method,), promise="gain")
+    alone = Certificate(
+        GOOD.subject, terms, policy, automation=replace(ANSWERS, answerers=1), probe=probe
+    )
+    assert read_back(alone) == alone and alone.threshold == 0.35 and alone.worth == {}
+    assert alone.describe()["threshold"] == 0.35 and alone.monitor().state.alpha == 0.1
+    for change in (
+        {"automation": None},
+        {"probe": None},
+        {"policy": Policy(("pmi@1",), 0, "pmi@1")},
+    ):
+        with pytest.raises(InputError):
+            replace(alone, **change)
+    failing = Automation(0.1, (Rung(0.6, 0.3, Errors(100, 100, 0.09)),))
+    with pytest.raises(InputError, match="do not give its threshold"):
+        replace(alone, automation=failing)
+
+
 def test_a_certificate_contains_its_calibration():
     rng = np.random.default_rng(0)
     scores = [3 * rng.normal(size=3) for _ in range(30)]

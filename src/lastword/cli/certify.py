@@ -150,7 +150,14 @@ def _terms_of_try(runs: Path) -> "Terms":
         return Terms()
     from lastword.trust.certificate import Certificate
 
-    terms = Certificate.read(path).terms
+    certificate = Certificate.read(path)
+    terms = certificate.terms
+    if certificate.probe is not None:
+        say(
+            f"{path} allows {certificate.policy.method}, which these records do not test: label "
+            "texts that did not train it, answer them by `lastword decide --output ANSWERS.csv`, "
+            "add the right answers as a column truth, and certify that table"
+        )
     say(f"the promise is that of {path}: {terms.promise}; --promise asks for another")
     return Terms(terms.alpha, terms.delta, promise=terms.promise)
 
