@@ -41,7 +41,7 @@ from lastword.rule.theta import Theta
 from lastword.trust.paired import mcnemar
 from lastword.trust.testing import holm
 
-level, delta = partial(Column, digits=2), partial(Column, digits=2, signed=True)
+level, delta = partial(Column, form=".2f"), partial(Column, form="+.2f")
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -424,7 +424,7 @@ def cells_of(root: Path) -> list[Cell]:
 
 # --- tables -------------------------------------------------------------------------------------
 
-_P = (Column("p", 2, significant=True), Column("Holm p", 2, significant=True))
+_P = (Column("p", ".2g"), Column("Holm p", ".2g"))
 
 
 def labels_table(promised: dict[str, Any]) -> Table:
@@ -479,7 +479,7 @@ def encoders_table() -> Table:
         (TITLES[f"jsonl:{task}"], *(_right(draws, name) for name in names))
         for task, draws in _draws("encoders-smollm2-135m").items()
     )
-    columns = Column("Task"), *(Column(name, digits=1) for name in names.values())
+    columns = Column("Task"), *(Column(name, ".1f") for name in names.values())
     return Table("encoders", "Beside sentence encoders", columns, rows)
 
 
@@ -502,9 +502,9 @@ def rivals_table() -> Table:
             for rival in rivals
             for column in (
                 Column(f"Draws of {rival}"),
-                Column(rival, digits=1),
-                Column("Chosen", digits=1),
-                Column("CPU s", digits=0),
+                Column(rival, ".1f"),
+                Column("Chosen", ".1f"),
+                Column("CPU s", ".0f"),
             )
         ),
     )
@@ -629,7 +629,7 @@ def controls_table(shown: Sequence[Shown]) -> Table:
     """Return TRACE and random flips, the gains of reading and of the middle, and any depth."""
     columns = (
         *(Column("Set"), Column("Model"), level("TRACE"), Column("Flips"), delta("gain")),
-        *(Column("P", 2, significant=True), Column("Reading adds"), Column("The middle adds")),
+        *(Column("P", ".2g"), Column("Reading adds"), Column("The middle adds")),
         *(level("Any depth"), level("Blind")),
     )
     return Table("controls", "Controls", columns, tuple(_control_row(one) for one in shown))

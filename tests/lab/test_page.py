@@ -189,7 +189,7 @@ def digest(script):
 
 def test_a_report_contains_all_tables_and_figures(written):
     names = {path.name for path in written.paths}
-    drawn = "regimes worked-example scorer-motifs scorer-dataflow ablation per-model across-models"
+    drawn = "regimes worked-example scorer-motifs ablation per-model across-models"
     tables = "master per-model ablation sweeps scorer-constants cost against-paper"
     for stems, endings in ((f"{drawn} cost", "pdf svg png"), (tables, "md csv tex")):
         for stem in stems.split():

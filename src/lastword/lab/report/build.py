@@ -155,7 +155,6 @@ def _contents(
         figures.regimes(cells, theta),
         worked,
         figures.scorer_motifs(theta),
-        figures.scorer_dataflow(theta),
         ablation.ablation_figure(effects, swept, theta),
         figures.per_model(means),
         across,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lastword.errors import RecordError
-from lastword.lab.report.table import Table, Value, columns, points
+from lastword.lab.report.table import Table, Value, points
 from lastword.probes.controls import controls
 from lastword.records.cells import Cell, mean_defined
 from lastword.records.derived import derive, fitted_methods
@@ -35,12 +35,12 @@ ORACLE = "any depth (oracle)"
 BLIND_ORACLE = "any depth, question unread (oracle)"
 _METHODS = {"question-blind"}  # controls that have a row because they are methods too
 
-_CELL = columns("Model | Benchmark | Method")
-_STANDING = columns(
+_CELL = "Model | Benchmark | Method"
+_STANDING = (
     "Items | MC1 .2 | ΔMC1 +.2 | MC2 .2 | MC2 a token .2 | MC3 .2 | Against | Fixed | Broken"
     " | p .3g | Holm p .3g"
 )
-_BESIDE = columns("Wins | Losses | p .3g | Holm p .3g")
+_BESIDE = "Wins | Losses | p .3g | Holm p .3g"
 _NOTES = (
     "Each method is compared with the base of the same aggregation; p is McNemar's exact test over "
     "groups (copies and pairs are one), Holm's correction is over the methods of a cell.",
@@ -245,6 +245,8 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
         trace_rows += [(*cell, s.method, *astuple(s.against_trace)) for s in comparison.standings]
     title, trace_title = "Every method on the same states", "Every method beside TRACE"
     return [
-        Table.of("comparison", title, (*_CELL, *_STANDING), rows, _NOTES),
-        Table.of("comparison-trace", trace_title, (*_CELL, *_BESIDE), trace_rows, _BESIDE_NOTES),
+        Table.of("comparison", title, f"{_CELL} | {_STANDING}", rows, _NOTES),
+        Table.of(
+            "comparison-trace", trace_title, f"{_CELL} | {_BESIDE}", trace_rows, _BESIDE_NOTES
+        ),
     ]

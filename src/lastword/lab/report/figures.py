@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyArrowPatch
 from scipy.special import softmax
 
 from lastword.errors import RecordError
@@ -354,62 +353,6 @@ def scorer_motifs(theta: Theta) -> Figure:
         " evidence sets. Traces are drawn for illustration; h and α are the scorer's."
     )
     return Figure("scorer-motifs", "What the scorer rewards", caption, canvas)
-
-
-@styled
-def scorer_dataflow(theta: Theta) -> Figure:
-    """Return the diagram of the scorer T: read, filter and measure, mix, emit."""
-    s = theta.scorer
-    anchors, features = (", ".join(f"{f:.2g}" for f in each) for each in (s.anchors, s.features))
-    boxes: Mapping[str, tuple[str, float, float, Role]] = {
-        "Read": (f"logits z at anchors A\n{anchors} of L", 0.11, 0.72, "base"),
-        "Filter": (f"Ω: top k at {s.quorum:.0%}\nof the anchors", 0.37, 0.26, "early"),
-        "Measure": (f"slope, jump, curvature at\n{features}", 0.63, 0.26, "early"),
-        "Average": ("z̄: anchors weighted by exp(ℓ/L)", 0.37, 0.72, "corrected"),
-        "Mix": ("z_T = (1−α) z_L + α z̄", 0.66, 0.72, "mix"),
-        "Emit": ("t: mean log softmax(z_T)\nof a candidate's tokens", 0.9, 0.72, "base"),
-    }
-    canvas, (axes,) = draw.canvas(0, wide=[draw.HEIGHT])
-    canvas.set_figwidth(3 * draw.WIDTH)
-    _bare(axes)
-    drawn = {}
-    for title, (text, x, y, role) in boxes.items():
-        frame = {"facecolor": "white", "edgecolor": LOOKS[role].light, "linewidth": 1.4}
-        frame["boxstyle"] = "round,pad=0.7"
-        where = {"ha": "center", "va": "center", "linespacing": 1.5}
-        drawn[title] = axes.text(x, y, f"{title}\n{text}", bbox=frame, **where)
-    for start, end, name, role in _FLOW:
-        one, other = drawn[start], drawn[end]
-        (x0, y0), (x1, y1) = one.get_position(), other.get_position()
-        arrow = FancyArrowPatch(
-            *((x0, y0), (x1, y1)),
-            patchA=one.get_bbox_patch(),
-            patchB=other.get_bbox_patch(),
-            arrowstyle="-|>",
-            mutation_scale=9,
-            linestyle="-" if role == "chosen" else "--",
-            color=LOOKS[role].light,
-        )
-        axes.add_patch(arrow)
-        steep = abs(x1 - x0) < abs(y1 - y0)  # the name of a steep arrow is at its side
-        at = ((x0 + x1) / 2, (y0 + y1) / 2)
-        draw.note(axes, name, at, (4, 0) if steep else (0, 5), role)
-    caption = (
-        "Dataflow of the trajectory scorer T. Dark arrows carry logits, grey ones the evidence of"
-        " each token, which sets how much of the anchor mixture it takes."
-    )
-    return Figure("scorer-dataflow", "The scorer's dataflow", caption, canvas)
-
-
-# Arrows: logits, then the evidence of tokens.
-_FLOW: tuple[tuple[str, str, str, Role], ...] = (
-    ("Read", "Average", "z", "chosen"),
-    ("Average", "Mix", "z̄", "chosen"),
-    ("Mix", "Emit", "z_T", "chosen"),
-    ("Read", "Filter", "", "other"),
-    ("Filter", "Measure", "Ω", "other"),
-    ("Measure", "Mix", "h̃ → α", "other"),
-)
 
 
 def left_to_the_table(cells: int) -> str:

@@ -35,9 +35,6 @@ _SCRIPTS = (
     *("tables.js", "items.js", "main.js"),
 )
 _FULL_HEAT = 0.15  # a change of 15 points gets the strongest shade
-_POINTS = Column("", digits=2, signed=True)
-_SHARE = Column("", digits=2)
-_PLAIN = Column("", digits=3)
 
 
 @dataclass(frozen=True)
@@ -157,29 +154,16 @@ def _names(cells: Sequence[CellReport]) -> tuple[list[str], list[str]]:
 
 
 def _facts(s: Summary) -> list[Fact]:
-    facts = {
-        "I(M)": number(s.invariant, _PLAIN),
-        "scalar items": f"{_percent(s.scalar)}%",
-        **{f"fired: {n}": f"{_percent(share)}%" for n, share in s.fired.items() if share > 0},
-        "MC3": f"{_percent(s.mc3_base)} → {_percent(s.mc3)}",
-        "calibration error": f"{number(s.ece_base, _PLAIN)} → {number(s.ece, _PLAIN)}",
-    }
-    return list(facts.items())
+    fired = {f"fired: {n}": f"{_percent(share)}%" for n, share in s.fired.items() if share > 0}
+    return [("I(M)", number(s.invariant, ".3f")), *fired.items()]
 
 
 def _percent(share: float) -> str:
-    return number(100 * share, _SHARE)
+    return number(100 * share, ".2f")
 
 
 def _notes(s: Summary) -> list[str]:
     notes = []
-    if s.fired["early"] > 0:
-        notes.append(
-            f"The earliest state gives {_points(s.gain_mc1['early'])} of the MC1 points here. It "
-            "scores each candidate's own wording and has read nothing of the question: hold it "
-            f"against the answers without the question ({_percent(s.blind)}) and the "
-            f"shortest candidates ({_percent(s.shortest)})."
-        )
     if s.counts.mc2:
         notes.append(f"MC2 and MC3 are of {counted(s.counts.mc2, 'item')} that MC1 does not count.")
     if s.counts.failed:
@@ -229,12 +213,12 @@ def _value(value: Value, column: Column) -> tuple[str, str]:
     if isinstance(value, Marked):
         key, text = _value(value.value, column)
         return key, text + value.mark
-    text = f"{value:,}" if isinstance(value, int) else _minus(number(value, column))
+    text = f"{value:,}" if isinstance(value, int) else _minus(number(value, column.form))
     return "" if text == EN_DASH else repr(value), text
 
 
 def _points(share: float) -> str:
-    return _minus(number(100 * share, _POINTS))
+    return _minus(number(100 * share, "+.2f"))
 
 
 def _minus(text: str) -> str:

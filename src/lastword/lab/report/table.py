@@ -7,10 +7,10 @@ in the unit of their column.
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from lastword.errors import RecordError
 from lastword.files.cells import csv_line
@@ -18,46 +18,22 @@ from lastword.files.cells import csv_line
 EN_DASH = "–"
 
 _MARKDOWN = {c: f"\\{c}" for c in "\\|*_`[]~#$"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_SYMBOLS = dict(
-    zip(
-        "ΔηγτβλΩℓ∝⌈⌉≤×",
-        "Delta eta gamma tau beta lambda Omega ell propto lceil rceil leq times".split(),
-        strict=True,
-    )
-)
+_SYMBOLS = "Δ:Delta η:eta γ:gamma τ:tau β:beta λ:lambda Ω:Omega ℓ:ell ∝:propto ⌈:lceil ⌉:rceil"
+_TEXTS = "\\:backslash ^:asciicircum ~:asciitilde <:less >:greater |:bar †:dagger"
 _LATEX = (
-    {symbol: rf"$\{name}$" for symbol, name in _SYMBOLS.items()}
+    {pair[0]: rf"$\{pair[2:]}$" for pair in f"{_SYMBOLS} ≤:leq ×:times ∞:infty".split()}
+    | {pair[0]: rf"\text{pair[2:]}{{}}" for pair in _TEXTS.split()}
     | {c: f"\\{c}" for c in "{}$&#%_"}
-    | {
-        "\\": r"\textbackslash{}",
-        "^": r"\textasciicircum{}",
-        "~": r"\textasciitilde{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        "[": "{[}",  # after \\ LaTeX would read a bracket as an option
-        "*": "{*}",
-        '"': "''",
-        "†": r"\textdagger{}",
-        EN_DASH: "--",
-    }
+    # After \\ LaTeX would read a bracket or a star as an option.
+    | {"[": "{[}", "*": "{*}", '"': "''", EN_DASH: "--"}
 )
 
 
-@dataclass(frozen=True)
-class Column:
-    """One column, with the format of its numbers.
-
-    Attributes:
-        digits: Decimals of a number; None for text and counts.
-        signed: True to write positive numbers with a sign.
-        significant: True if `digits` are significant digits (p-values).
-    """
+class Column(NamedTuple):
+    """One column, with the format of its numbers: `.2f`, `+.2f`, `.3g`; empty for counts."""
 
     name: str
-    digits: int | None = None
-    signed: bool = False
-    significant: bool = False
+    form: str = ""
 
 
 def columns(names: str) -> tuple[Column, ...]:
@@ -70,8 +46,8 @@ def columns(names: str) -> tuple[Column, ...]:
 
 
 def _column(name: str) -> Column:
-    form = re.fullmatch(r"(.+) ([+]?)[.](\d)(g?)", name)
-    return Column(form[1], int(form[3]), form[2] == "+", form[4] == "g") if form else Column(name)
+    form = re.fullmatch(r"(.+) ([+]?[.]\d)(g?)", name)
+    return Column(form[1], form[2] + (form[3] or "f")) if form else Column(name)
 
 
 @dataclass(frozen=True)
@@ -115,26 +91,27 @@ class Table:
         cls,
         name: str,
         title: str,
-        heads: str | tuple[Column, ...],
+        heads: str,
         rows: Iterable[tuple[Value, ...]],
         notes: Iterable[str] = (),
     ) -> "Table":
-        """Return a table of any rows; its columns may be given as `columns` reads them."""
-        parsed = columns(heads) if isinstance(heads, str) else heads
-        return cls(name, title, parsed, tuple(rows), tuple(notes))
+        """Return a table of any rows, with columns as `columns` reads them."""
+        return cls(name, title, columns(heads), tuple(rows), tuple(notes))
+
+    def texts(self, escapes: Mapping[str, str]) -> list[list[str]]:
+        """Return the heading and the rows as escaped texts."""
+        heads = [_escape(column.name, escapes) for column in self.columns]
+        pairs = [zip(row, self.columns, strict=True) for row in self.rows]
+        return [heads, *([readable(value, c, escapes) for value, c in row] for row in pairs)]
 
 
 def to_markdown(table: Table) -> str:
     """Return a table as Markdown, with its title and notes."""
-    heads = [_escape(c.name, _MARKDOWN) for c in table.columns]
-    body = [
-        [_read(value, column, _MARKDOWN) for value, column in zip(row, table.columns, strict=True)]
-        for row in table.rows
-    ]
-    widths = [max(3, *(len(row[i]) for row in [heads, *body])) for i in range(len(heads))]
+    heads, *body = table.texts(_MARKDOWN)
     left = [is_text(table, i) for i in range(len(heads))]
-    forms = [f"{{:{'<' if text else '>'}{w}}}" for w, text in zip(widths, left, strict=True)]
+    widths = [max(3, *map(len, column)) for column in zip(heads, *body, strict=True)]
     rule = ["-" * w if text else "-" * (w - 1) + ":" for w, text in zip(widths, left, strict=True)]
+    forms = [f"{{:{'<' if text else '>'}{w}}}" for w, text in zip(widths, left, strict=True)]
     lines = ["| " + " | ".join(map(str.format, forms, row)) + " |" for row in [heads, rule, *body]]
     notes = [f"- {_escape(note, _MARKDOWN)}" for note in table.notes]
     parts = [f"## {_escape(table.title, _MARKDOWN)}", "\n".join(lines), "\n".join(notes)]
@@ -143,39 +120,25 @@ def to_markdown(table: Table) -> str:
 
 def to_csv(table: Table) -> str:
     """Return heading and rows as CSV; texts that a spreadsheet would execute get a leading `'`."""
-    rows = [[c.name for c in table.columns], *table.rows]
-    return "".join(csv_line(map(_plain_cell, row)) for row in rows)
-
-
-def _plain_cell(value: Any) -> Any:
-    value = value.value if isinstance(value, Marked) else value
-    return _printable(value) if isinstance(value, str) else value
+    rows = [[v.value if isinstance(v, Marked) else v for v in row] for row in table.rows]
+    heads = [column.name for column in table.columns]
+    plain = ([_escape(v, {}) if isinstance(v, str) else v for v in row] for row in [heads, *rows])
+    return "".join(map(csv_line, plain))
 
 
 def to_latex(table: Table) -> str:
     """Return a table as a LaTeX `table` environment with booktabs rules."""
     kinds = "".join("l" if is_text(table, i) else "r" for i in range(len(table.columns)))
-    heads = " & ".join(_escape(c.name, _LATEX) for c in table.columns)
-    body = [
-        " & ".join(_latex(value, column) for value, column in zip(row, table.columns, strict=True))
-        for row in table.rows
-    ]
+    # A number gets a minus sign; as text, LaTeX would print a hyphen.
+    minus = ([re.sub(r"^-(?=[\d$])", "$-$", text) for text in row] for row in table.texts(_LATEX))
+    heads, *body = (" & ".join(row) + r" \\" for row in minus)
     notes = [rf"\par\footnotesize {_escape(note, _LATEX)}" for note in table.notes]
+    top = rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", heads, r"\midrule"
     lines = [
-        r"% needs \usepackage{booktabs}",
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{_escape(table.title, _LATEX)}}}",
-        rf"\label{{tab:{table.name}}}",
-        rf"\begin{{tabular}}{{{kinds}}}",
-        r"\toprule",
-        rf"{heads} \\",
-        r"\midrule",
-        *(rf"{row} \\" for row in body),
-        r"\bottomrule",
-        r"\end{tabular}",
-        *notes,
-        r"\end{table}",
+        *("% needs \\usepackage{booktabs}", r"\begin{table}", r"\centering"),
+        *(rf"\caption{{{_escape(table.title, _LATEX)}}}", rf"\label{{tab:{table.name}}}"),
+        *(*top, *body, r"\bottomrule", r"\end{tabular}"),
+        *(*notes, r"\end{table}"),
     ]
     return "\n".join(lines) + "\n"
 
@@ -189,9 +152,9 @@ def write_table(table: Table, folder: Path) -> list[Path]:
     Raises:
         RecordError: The folder cannot be written.
     """
+    paths = [folder / f"{table.name}.{ending}" for ending in WRITERS]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        paths = [folder / f"{table.name}.{ending}" for ending in WRITERS]
         for path, writer in zip(paths, WRITERS.values(), strict=True):
             path.write_text(writer(table), encoding="utf-8")
     except OSError as error:
@@ -199,50 +162,31 @@ def write_table(table: Table, folder: Path) -> list[Path]:
     return paths
 
 
-def readable(value: Value, column: Column) -> str:
-    """Return a value as text for readers, without escaping."""
-    return _read(value, column, {})
-
-
 def is_text(table: Table, place: int) -> bool:
     """Return True if a value of the column is text."""
     return any(isinstance(row[place], str) for row in table.rows)
 
 
-def number(value: float, column: Column) -> str:
+def readable(value: Value, column: Column, escapes: Mapping[str, str] | None = None) -> str:
+    """Return a value as text for readers; texts are escaped if there are escapes."""
+    if isinstance(value, str):
+        return _escape(value, escapes or {})
+    mark = value.mark if isinstance(value, Marked) else ""
+    plain = value.value if isinstance(value, Marked) else value
+    text = str(plain) if isinstance(plain, int) else number(plain, column.form)
+    return _escape(text + mark, escapes or {})
+
+
+def number(value: float, form: str) -> str:
     """Return a number in the format of its column; nan becomes an en dash."""
     if math.isnan(value):
         return EN_DASH
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
-    if column.digits is None:
-        return f"{value:g}"
-    if column.significant:
-        return f"{value:.{column.digits}g}"
-    rounded = round(value, column.digits) + 0.0  # -0.00 becomes 0.00
-    return f"{rounded:{'+' if column.signed else ''}.{column.digits}f}"
+    if form.endswith("f"):
+        value = round(value, int(form[-2])) + 0.0  # -0.00 becomes 0.00
+    return format(value, form or "g")
 
 
-def _read(value: Value, column: Column, escapes: dict[str, str]) -> str:
-    if isinstance(value, str):
-        return _escape(value, escapes)
-    if isinstance(value, Marked):
-        return number(value.value, column) + _escape(value.mark, escapes)
-    return str(value) if isinstance(value, int) else number(value, column)
-
-
-def _latex(value: Value, column: Column) -> str:
-    text = _read(value, column, _LATEX)
-    if isinstance(value, str):
-        return text
-    # A number gets a minus sign; as text, LaTeX would print a hyphen.
-    text = text.replace(EN_DASH, "--").replace("∞", r"$\infty$")
-    return f"$-${text[1:]}" if text.startswith("-") and text != "--" else text
-
-
-def _escape(text: str, escapes: dict[str, str]) -> str:
-    return "".join(escapes.get(c, c) for c in _printable(text))
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
+def _escape(text: str, escapes: Mapping[str, str]) -> str:
+    return "".join(escapes.get(c, c) if c.isprintable() else " " for c in text)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lastword.lab.evaluation.statistics import LEAST_CELLS, Judgement, over_cells
-from lastword.lab.report.table import EN_DASH, Column, Marked, Table, Value, columns, points
+from lastword.lab.report.table import EN_DASH, Marked, Table, Value, points
 from lastword.probes.controls import Controls, Fit
 from lastword.records.cells import Summary, mean_defined
 from lastword.rule.theta import Theta
@@ -41,10 +41,8 @@ def cells_table(summaries: Sequence[Summary]) -> Table:
 def master(summaries: Sequence[Summary], theta: Theta) -> Table:
     """Return chance, base and delta of every cell: one row per model, 5 columns per benchmark."""
     benchmarks = list(dict.fromkeys(s.benchmark for s in summaries))
-    heads = columns("Model | I(M) .2 | Branch")
-    for name in benchmarks:
-        parts = ("chance", 0), ("MC1 base", 0), ("ΔMC1", 1), ("MC2 base", 0), ("ΔMC2", 1)
-        heads += tuple(Column(f"{name} {part}", 2, signed=bool(signed)) for part, signed in parts)
+    parts = "{0} chance .2 | {0} MC1 base .2 | {0} ΔMC1 +.2 | {0} MC2 base .2 | {0} ΔMC2 +.2"
+    heads = " | ".join(["Model | I(M) .2 | Branch", *map(parts.format, benchmarks)])
     rows = []
     for model, group in _by_model(summaries).items():
         of = {s.benchmark: s for s in group}
