@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 
 from lastword.files.strict_json import to_json
+from lastword.lab.evaluation.controls import Controls, controls
 from lastword.lab.evaluation.statistics import Interval, Judgement, judge
 from lastword.lab.report import draw
 from lastword.lab.report.comparison import ORACLE, Comparison, read_comparisons
@@ -30,7 +31,6 @@ from lastword.lab.report.dependence import Dependence, Gain, by_depth_panel, dep
 from lastword.lab.report.table import Column, Table, Value, to_markdown
 from lastword.methods import resolve
 from lastword.model.embedded import EMBEDDED
-from lastword.probes.controls import Controls, controls
 from lastword.records.cells import Cell, Summary, column, mean, summarise
 from lastword.records.derived import derive, facts_of
 from lastword.records.info import find_cells, read_run

@@ -18,12 +18,12 @@ from lastword.decide.decider import Decider
 from lastword.errors import RecordError
 from lastword.lab.benchmarks.jsonl import jsonl
 from lastword.lab.evaluation import runner
+from lastword.lab.evaluation.controls import controls
 from lastword.lab.evaluation.work import Work
 from lastword.lab.report.comparison import (
     ORACLE,
     compare,
 )
-from lastword.probes.controls import controls
 from lastword.records.cells import Cell
 from lastword.records.metrics import mc1
 from lastword.records.readings import read

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from synthetic import cells, synthetic_cell, synthetic_grid, write_cells
 
 from lastword.errors import InputError
+from lastword.lab.evaluation.controls import controls
 from lastword.lab.report.ablation import necessity
 from lastword.lab.report.dependence import dependence
 from lastword.lab.report.figures import hardest, representative
-from lastword.probes.controls import controls
 from lastword.records import metrics, ragged, stored
 from lastword.records.cells import COUNT_COLUMNS, summarise
 from lastword.records.columns import to_table

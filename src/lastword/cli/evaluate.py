@@ -23,10 +23,10 @@ from lastword.text.prompt_template import Blind, Recorded
 if TYPE_CHECKING:
     from lastword.decide.decider import Decider
     from lastword.engines.ray import Cluster
+    from lastword.lab.evaluation.controls import Controls
     from lastword.lab.evaluation.runner import RunResult
     from lastword.lab.evaluation.statistics import Judgement
     from lastword.lab.evaluation.work import Work
-    from lastword.probes.controls import Controls
     from lastword.records.cells import Cell
     from lastword.records.store import Shard
 
@@ -224,9 +224,9 @@ def _warn_of(result: "RunResult") -> None:
 def _summary(cells: Sequence[Path], as_json: bool) -> None:
     """Print the cells' metrics as a table, with verdicts in words; or both as JSON."""
     with waiting("reading records"):
+        from lastword.lab.evaluation.controls import controls
         from lastword.lab.evaluation.statistics import judge, verdict_lines
         from lastword.lab.report.tables import cells_table
-        from lastword.probes.controls import controls
         from lastword.records.cells import summarise
         from lastword.records.stored import read_cells
 

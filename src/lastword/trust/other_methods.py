@@ -21,6 +21,7 @@ from lastword.records.ragged import Lists
 from lastword.rule.geometry import Scores, Trajectory
 from lastword.trust.claims import ControlResults, Finding, Trial, claims, judge
 from lastword.trust.labelled import Labelled
+from lastword.trust.paired import random_flips
 from lastword.trust.policy import BATCH, GATED, TRACE, Policy, ScalarOperator
 
 if TYPE_CHECKING:
@@ -163,16 +164,8 @@ def _flips(trial: Trial, items: Labelled, base: Rows, truth: Truth) -> float:
     chosen = truth[np.arange(len(base)), base.argmax(axis=1)]
     count = np.isfinite(base).sum(axis=1)
     elsewhere = (truth.sum(axis=1) - chosen) / (count - 1)
-    # Items that the model has right, or wrong, with equal chances at random are of one kind. A draw
-    # is the number of overrides by kind (hypergeometric), and of these the right ones (binomial).
-    pairs = np.stack([items.mc1_base > 0, elsewhere], axis=1)
-    kinds, sizes = np.unique(pairs, axis=0, return_counts=True)
-    rng = np.random.default_rng(0)
-    draws = rng.multivariate_hypergeometric(sizes, trial.evidence.overrides, DRAWS)
-    true = rng.binomial(draws, kinds[:, 1])
-    was_right = kinds[:, 0] > 0
-    fixed = true[:, ~was_right].sum(axis=1)
-    broken = (draws - true)[:, was_right].sum(axis=1)
+    right = (items.mc1_base > 0).astype(float)
+    fixed, broken = random_flips(right, elsewhere, trial.evidence.overrides, DRAWS)
     hits = int((fixed - broken >= trial.gain).sum())
     return (1 + hits) / (1 + DRAWS)
 

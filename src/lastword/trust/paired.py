@@ -53,3 +53,25 @@ def paired(gains: PerItem, groups: Groups) -> tuple[int, int, float]:
     won, lost = fixed_and_broken(gains[defined])
     p = mcnemar(*fixed_and_broken(folded(gains[defined], groups[defined])))
     return won, lost, p if defined.any() else float("nan")
+
+
+def random_flips(
+    base: PerItem, elsewhere: PerItem, overrides: int, draws: int
+) -> tuple[Values, Values]:
+    """Draw as many random overrides, and return the MC1 that they fix and break, by draw.
+
+    An override is right with the probability of `elsewhere`.
+
+    Args:
+        base: MC1 of each item's base answer.
+        elsewhere: The share of truths among each item's other candidates.
+        overrides: Number of items that are overridden.
+        draws: Number of draws (fixed seed).
+    """
+    # Equal items are exchangeable: it is enough to draw how many of each kind are overridden
+    # (hypergeometric), and how many of these overrides are right (binomial).
+    kinds, sizes = np.unique(np.stack([base, elsewhere], axis=1), axis=0, return_counts=True)
+    rng = np.random.default_rng(0)
+    drawn = rng.multivariate_hypergeometric(sizes, overrides, draws)
+    right = rng.binomial(drawn, kinds[:, 1])
+    return right @ (1 - kinds[:, 0]), (drawn - right) @ kinds[:, 0]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lastword.methods import resolve
-from lastword.probes.controls import controls
+from lastword.probes.controls import fit_cell
 from lastword.records.cells import Cell
 from lastword.records.derived import derive, facts_of
 from lastword.records.metrics import mc1_rows, of_items
@@ -343,7 +343,7 @@ def _counted(name: str, right: int, evidence: Evidence) -> Standing:
 def _depths(results: _Results) -> DepthAccuracy:
     """Return the accuracy by depth of head and probes; classes are weighted as in the fits."""
     cell, contest = results.cell, results.contest
-    fit = controls(cell).fit
+    fit = fit_cell(cell)
     middle = None if fit is None else fit.middle
     if contest is None or not len(contest.by_depth):
         return DepthAccuracy(middle=middle)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lastword.errors import RecordError
 from lastword.files.writing import write_text
+from lastword.lab.evaluation.controls import controls
 from lastword.lab.evaluation.statistics import judge, verdict_lines
 from lastword.lab.report import (
     ablation,
@@ -24,7 +25,6 @@ from lastword.lab.report.cost import Timing
 from lastword.lab.report.draw import Figure
 from lastword.lab.report.page import CellReport, render
 from lastword.lab.report.table import Table, write_table
-from lastword.probes.controls import controls
 from lastword.records.cells import Cell, summarise
 from lastword.records.info import one_theta, read_runs
 from lastword.records.readings import read

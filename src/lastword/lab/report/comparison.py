@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lastword.errors import RecordError
+from lastword.lab.evaluation.controls import controls
 from lastword.lab.report.table import Table, Value, points
-from lastword.probes.controls import controls
 from lastword.records.cells import Cell, mean_defined
 from lastword.records.derived import derive, fitted_methods
 from lastword.records.info import find_cells, read_run

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from lastword.files.wording import counted
+from lastword.lab.evaluation.controls import Controls
 from lastword.lab.evaluation.statistics import Finding, GridStatistics, Judgement, over_cells
 from lastword.lab.report import draw
 from lastword.lab.report.draw import Figure
@@ -24,7 +25,6 @@ from lastword.lab.report.table import (
     number,
 )
 from lastword.lab.report.tables import cells_table
-from lastword.probes.controls import Controls
 from lastword.records.cells import CellCounts, Summary, benchmark_of
 from lastword.records.document import document
 from lastword.rule.operators import OPERATORS

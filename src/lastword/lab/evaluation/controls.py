@@ -1,0 +1,151 @@
+"""Controls: baselines that a benchmark's gain has to beat to count as one (method, section 15).
+
+None of them reads the question. Random flips gain if the base is below chance, the longest
+candidate is often right if truths are longer, and a rule may only prefer a wording. All use MC1,
+over the items that count for it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lastword.probes.controls import ALPHA, Fit, fit_cell
+from lastword.records.cells import Cell, column, mean
+from lastword.records.metrics import mc1_by_depth
+from lastword.records.ragged import Lists, Matrices, PerItem
+from lastword.trust.paired import ROUNDING, random_flips
+
+DRAWS = 4000
+
+
+@dataclass(frozen=True)
+class Placebo:
+    """Random overrides, as many as the rule made, on random items and to random candidates.
+
+    Attributes:
+        overrides: Number of overrides.
+        gain: Their mean gain in MC1, in [-1, 1]; nan without an override.
+        p: Share of draws that gain at least what the rule gained; nan without an override.
+    """
+
+    overrides: int
+    gain: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Controls:
+    """Controls of the rule in one cell. Shares lie in [0, 1]; nan if the scores were not read.
+
+    Attributes:
+        base: Mean MC1 of the model's answers.
+        corrected: Mean MC1 of the corrected answers.
+        chance: Mean share of truths among the candidates.
+        placebo: Random overrides, as many as the rule's.
+        wordings: Mean MC1 of `shortest`, `longest`, `question-blind` and `anti-blind`.
+        fit: Conditional logits; None unless every depth was read with and without the question.
+        oracle: Share of items that at least one depth of S answers right.
+        blind_oracle: Share of items that at least one depth answers right without the question.
+    """
+
+    base: float
+    corrected: float
+    chance: float
+    placebo: Placebo
+    wordings: Mapping[str, float]
+    fit: Fit | None
+    oracle: float
+    blind_oracle: float
+
+    @property
+    def rivals(self) -> dict[str, float]:
+        """Mean MC1 of all baselines that never read the question, by name."""
+        fitted = {} if self.fit is None else {"fitted wording": self.fit.wording}
+        return {"chance": self.chance, **self.wordings, **fitted}
+
+    @property
+    def objection(self) -> str:
+        """The reason not to count a gain as help, in words; empty if there is none."""
+        rivals = {name: share for name, share in self.rivals.items() if share >= self.corrected}
+        if rivals:
+            best = max(rivals, key=lambda name: rivals[name])
+            return f"and so does {best}, which never reads the question"
+        return "" if self.placebo.p < ALPHA else "and so do as many random flips"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form; `fit` is null if it was not computed."""
+        return asdict(replace(self, wordings=dict(self.wordings)))
+
+    @property
+    def sentence(self) -> str:
+        """The results of the controls and of the rule in words; shares in percent."""
+        read = {name: share for name, share in self.rivals.items() if share == share}
+        if not read:
+            return ""
+        parts = [", ".join(f"{name} {100 * share:.2f}" for name, share in read.items())]
+        if self.placebo.overrides:
+            flips = f"as many random flips {100 * self.placebo.gain:+.2f}"
+            parts.append(f"{flips} points (P {self.placebo.p:.2g})")
+        if self.fit is not None:
+            parts.append(f"reading adds {self.fit.reading.sentence}")
+            parts.append(f"the middle adds {self.fit.middle.sentence}")
+        return f"For comparison, without the question: {'; '.join(parts)}."
+
+
+def controls(cell: Cell) -> Controls:
+    """Return the controls of one cell."""
+    return Controls(
+        base=mean(column(cell.items, "mc1_base")[cell.mc1_places]),
+        corrected=mean(column(cell.items, "mc1")[cell.mc1_places]),
+        chance=cell.chance,
+        placebo=placebo(cell),
+        wordings=cell.wordings,
+        fit=fit_cell(cell),
+        oracle=_any_depth(cell, "trajectory"),
+        blind_oracle=_any_depth(cell, "blind_trajectory"),
+    )
+
+
+def placebo(cell: Cell) -> Placebo:
+    """Compare the rule's gain with those of as many random overrides, drawn `DRAWS` times."""
+    items, counts = cell.items, cell.mc1_places
+    overrides = int((column(items, "index") != column(items, "base_index"))[counts].sum())
+    if not overrides:
+        return Placebo(0, float("nan"), float("nan"))
+    base = column(items, "mc1_base")[counts]
+    fixed, broken = random_flips(base, _truth_elsewhere(cell), overrides, DRAWS)
+    gains = (fixed - broken) / len(counts)
+    hits = int((gains >= mean(cell.gains_mc1) - ROUNDING).sum())
+    return Placebo(overrides, mean(gains), (1 + hits) / (1 + DRAWS))
+
+
+def _truth_elsewhere(cell: Cell) -> PerItem:
+    """Return the share of truths among candidates that the base did not choose, per item."""
+    counts = cell.mc1_places
+    truths = Lists.of(cell.items["truthful"])
+    index = column(cell.items, "base_index")
+    shares = np.full(len(cell.items), np.nan)
+    for places in truths.alike(counts):
+        truthful = truths.stack(places).astype(float)
+        chosen = truthful[np.arange(len(places)), index[places].astype(int)]
+        shares[places] = (truthful.sum(axis=1) - chosen) / (truthful.shape[1] - 1)
+    return np.asarray(shares[counts])
+
+
+def _any_depth(cell: Cell, trajectory: str) -> float:
+    """Return the share of items that some depth answers right; nan if not every depth was read."""
+    truthful = Lists.of(cell.items["truthful"])
+    best = np.full(len(cell.items), np.nan)
+    for items, frame in cell.slices(trajectory):
+        if trajectory not in frame:
+            continue
+        S = Matrices.of(frame[trajectory])
+        for some in S.alike(np.flatnonzero(np.isin(items, cell.mc1_places))):
+            stacked = S.stack(some)
+            truths = truthful.stack(items[some]).astype(bool)
+            whole = ~np.isnan(stacked).any(axis=(1, 2))  # others were only read as far as needed
+            hits = mc1_by_depth(stacked[whole], truths[whole]).max(axis=1, initial=0.0)
+            best[items[some[whole]]] = hits
+    return mean(best[cell.mc1_places])
