@@ -125,13 +125,6 @@ def test_a_dropped_operator_is_replaced_by_the_base_only_where_it_applied(grid, 
             np.testing.assert_array_equal(outcome.scores[place][: len(expected)], expected)
 
 
-def test_the_gain_of_an_operator_is_the_loss_without_it(rows):
-    first = {row.label: row.points[0] for row in rows}
-    dropped = ("signed mixing", "earliest-state recovery", "multi-directional arm")
-    lost = sum(first["TRACE"] - first[f"Drop {name}"] for name in dropped)
-    assert lost == pytest.approx(first["TRACE"]) and len(rows) == 9
-
-
 def passes_gate(item, correction):
     """Return True if the question moved the new answer up (section 14)."""
     S, blind = np.array(item["trajectory"]), item["blind_trajectory"]
@@ -163,23 +156,6 @@ def test_the_question_gate_allows_overrides_that_the_question_moved_up(invariant
     assert {("decisive", True), ("decisive", False), (scalar, False)} <= outcomes
 
 
-def test_the_question_gate_stops_earliest_state_overrides_if_both_prompts_end_alike():
-    """Also if the two readings differ by rounding."""
-    records = synthetic_cell(items=240, invariant=0.5, blind="all")
-    rng = np.random.default_rng(0)
-    records["blind_trajectory"] = [
-        S + rng.uniform(-2e-5, 2e-5, S.shape) for S in records["blind_trajectory"]
-    ]
-    [cell] = cells(records)
-    outcome = decide(read(cell, Theta()), Variant(question_gate=True))
-    early = (cell.items["operator"] == "early").to_numpy()
-    overrides = early & (cell.items["index"] != cell.items["base_index"]).to_numpy()
-    assert overrides.sum() > 5
-    assert (outcome.index[overrides] == cell.items["base_index"][overrides]).all()
-    operators = outcome.operators[early & ~overrides]
-    assert (operators == NAMES.index("early")).all()  # answers without override are unchanged
-
-
 def test_the_question_gate_is_a_row_only_with_blind_trajectories():
     whole, base = (cells(synthetic_cell(items=60, blind=mode))[0] for mode in ("all", "base"))
     labels = [row.label for row in necessity([read(base, Theta())], Theta())]
@@ -197,13 +173,6 @@ def test_sweeps_have_all_values_of_the_grid_and_mark_the_runs(rows, swept):
         np.testing.assert_array_equal(current.deltas, rows[0].deltas)
     marked = [row[:2] for row in sweep_table(swept, Theta()).rows if isinstance(row[1], Marked)]
     assert marked == [(name, Marked(getattr(Theta(), name))) for name in GRIDS]
-
-
-def test_binary_items_are_equal_at_dimension_thresholds_from_one(grid, swept):
-    exact, slack, *_ = swept["tau_dim"]
-    assert (exact.value, slack.value) == (1.0, 1.0005)
-    binary = ["halueval" in cell.benchmark for cell in grid[0]]
-    np.testing.assert_array_equal(exact.deltas[:, binary], slack.deltas[:, binary])
 
 
 def test_rows_have_means_in_points_and_count_unrounded_regressions():

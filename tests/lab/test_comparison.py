@@ -85,19 +85,6 @@ def test_counts_and_tests_agree_with_the_items():
         assert min(test.p_holm for test in tests) == pytest.approx(min(1.0, least))
 
 
-def test_copies_of_a_question_count_once_in_the_tests():
-    frame: Any = synthetic_cell(benchmark="halueval-qa", items=40, seed=4)
-    frame["methods"] = [{"best": best(row)} for row in frame.to_dict("records")]
-    copies = frame.assign(id=frame["id"] + "-again", place=frame["place"] + len(frame))
-    (once,) = cells(frame)
-    (twice,) = cells(pd.concat([frame, copies], ignore_index=True))
-    (single,) = compare(once, {"best": "mean"}).standings
-    (doubled,) = compare(twice, {"best": "mean"}).standings
-    for name in ("against_base", "against_trace"):
-        many, few = vars(doubled)[name], vars(single)[name]
-        assert many.won == 2 * few.won > 0 and many.p == few.p
-
-
 def test_items_without_scores_do_not_count_for_a_method():
     cell = cell_with(some=lambda row: best(row) if row["place"] % 2 else None, none=lambda _: None)
     some, none = compare(cell, {"some": "mean", "none": "mean"}).standings

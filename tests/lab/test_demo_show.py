@@ -15,9 +15,8 @@ from rich.console import Console
 
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
-from lastword.lab.benchmarks.demo import items
 from lastword.lab.demo.show import show, write_page
-from lastword.lab.demo.story import ORGANISM, REAL, judge, story
+from lastword.lab.demo.story import ORGANISM, judge, story
 from lastword.model import named
 from lastword.rule.answer import Gate
 from lastword.text.items import Item
@@ -141,13 +140,6 @@ def run_demo(page, parts, **options):
     return text.getvalue(), figures
 
 
-@pytest.fixture
-def small_part():
-    """Return a part with twelve items of the world."""
-    chosen = items()[:6] + items()[-6:]
-    return replace(ORGANISM, name="Few", items=lambda: chosen)
-
-
 def test_the_demo_shows_an_allowed_correction_and_a_forbidden_break(tmp_path):
     page, advice = tmp_path / "d.html", [("lastword demo --all", "every item")]
     text, figures = run_demo(page, {ORGANISM: Tracer.demo("organism")}, advice=advice)
@@ -162,17 +154,6 @@ def test_the_demo_shows_an_allowed_correction_and_a_forbidden_break(tmp_path):
     html = page.read_text(encoding="utf-8")
     assert f"{effect['fixed']} corrected, {effect['broken']} broken" in html
     assert "right answers to 450 questions" in html
-
-
-def test_the_page_has_the_stories_of_all_models(small_part, tmp_path, monkeypatch):
-    monkeypatch.setattr("lastword.lab.demo.show.TERMS", Terms(alpha=0.5))  # enough for 12 items
-    tracer, page = Tracer.demo("organism"), tmp_path / "demo.html"
-    other = replace(small_part, name="Other", title="another")
-    text, figures = run_demo(page, {small_part: tracer, other: tracer})
-    assert set(figures) == {"few", "other"} and figures["few"] == figures["other"]
-    assert text.count("A small model answers 12 questions") == 2 and text.count(page.name) == 1
-    html = page.read_text(encoding="utf-8")
-    assert html.index(small_part.title) < html.index(other.title)
 
 
 @pytest.fixture
@@ -199,9 +180,3 @@ def test_without_the_real_model_the_demo_prints_how_to_get_it(run, names, monkey
     code, out, err = run("demo", "--all", "--json")
     assert code == 0 and err.startswith("Without a real model: ")
     assert json.loads(out) == {"organism": {"items": 1}}
-
-
-def test_the_real_model_comes_second(run, names, monkeypatch):
-    stand_in = replace(REAL, model="lastword/demo-organism")
-    monkeypatch.setattr("lastword.lab.demo.story.REAL", stand_in)
-    assert (run("demo", "--all"), names) == ((0, "", ""), ["Organism", "smollm2-135m"])

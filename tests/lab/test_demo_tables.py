@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tiers import by_night, needs_evidence
+from tiers import by_night
 
 from lastword import Tracer
 from lastword.decide.batch import Scope
@@ -58,27 +58,3 @@ def test_the_real_model_gives_the_stored_answers(once):
         S, t = given.trajectory, given.t_readings
         by_reading = answers_by_reading(S, t, [real.invariant], real.theta)
         assert by_reading["clip-anchor"] == given.index != by_reading["floor-anchor"], id
-
-
-@needs_evidence
-@pytest.mark.parametrize(
-    ("cell", "figures", "stored"),
-    [
-        (f"{MODEL.name}/{PART.benchmark}", "real", REAL),
-        ("demo-organism/demo", "organism", ORGANISMS["organism"]),
-        ("demo-control/demo", "organism", ORGANISMS["control"]),
-    ],
-)
-def test_the_records_of_the_evidence_give_the_stored_results(script, cell, figures, stored):
-    folder = RESULTS / "evidence" / "own" / f"lastword--{cell}"
-    again = getattr(script("demo"), figures)(folder)
-    assert dict(leaves(again)) == pytest.approx(dict(leaves(stored)), abs=1e-3)
-
-
-def leaves(value, path=()):
-    """Yield the numbers and texts of a JSON value, each with its path."""
-    if isinstance(value, dict | list):
-        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from leaves(part, (*path, key))
-    else:
-        yield path, value

@@ -71,17 +71,6 @@ def test_metrics_equal_an_independent_computation(tmp_path, invariant):
         assert row["d_eff"] == pytest.approx(effective_dimension(window))
 
 
-def test_an_item_counts_only_for_its_metric(tmp_path):
-    data = dataset(tmp_path, 10)
-    parts = [replace(e, id=f"{e.id}/{k}", kind=k) for e in data.examples for k in ("mc1", "mc2")]
-    bare = replace(data.examples[0], truthful=None)
-    table = records(tmp_path, replace(data, examples=(*parts, bare)))
-    defined = table[["mc1_base", "mc1", "mc2_base", "mc2", "mc3_base", "mc3"]].notna()
-    expected = [[True] * 2 + [False] * 4, [False] * 2 + [True] * 4] * 10
-    assert defined[:20].to_numpy().tolist() == expected
-    assert not defined[20:].any(axis=None) and table["operator"].notna().all()
-
-
 def test_failed_items_are_recorded_and_do_not_affect_others(tmp_path):
     refused, poisoned = ["q3", "q9"], ["q5"]
     table = records(tmp_path, dataset(tmp_path, 20), refuse=refused, poison=poisoned)

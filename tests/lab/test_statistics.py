@@ -4,7 +4,6 @@ from itertools import product
 from math import comb, isnan, nan
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,26 +54,6 @@ def test_the_bootstrap_agrees_with_enumeration():
     # The ends are among the few means that four values can have.
     assert interval.low == pytest.approx(low, abs=1e-9)
     assert interval.high == pytest.approx(high, abs=1e-9)
-
-
-def test_the_bootstrap_is_deterministic_and_has_its_coverage():
-    rng, inside = np.random.default_rng(1), 0
-    values = rng.normal(size=50)
-    assert bootstrap_mean(values) == bootstrap_mean(values)
-    for _ in range(200):
-        interval = bootstrap_mean(rng.exponential(size=80) - 1, 400)
-        inside += interval.low <= 0 <= interval.high
-    assert 175 <= inside <= 199
-
-
-def test_the_counts_of_a_cell_sum_to_its_records():
-    bare = synthetic_cell("org/m", "halueval-qa", 7, failed=2)
-    bare = bare.assign(truthful=None, mc1=nan, mc1_base=nan, mc2=nan, mc2_base=nan)
-    both = pd.concat([bare, synthetic_cell("org/m", "truthfulqa", 20, failed=1)])
-    unlabelled, labelled = cells(both)
-    assert unlabelled.counts == CellCounts(items=0, unlabelled=5, failed=2)
-    assert labelled.counts == CellCounts(items=9, mc2=10, failed=1)
-    assert unlabelled.counts + labelled.counts == CellCounts(9, 10, 5, 3)
 
 
 @pytest.mark.parametrize("cells", [4, 5])
@@ -195,15 +174,6 @@ def test_a_verdict_follows_the_exact_test(fixed, broken, same, finding):
     [verdict] = judge([cell_with([1.0] * fixed + [-1.0] * broken + [0.0] * same)], [""])
     assert (verdict.finding, verdict.fixed, verdict.broken) == (finding, fixed, broken)
     assert verdict.items == fixed + broken + same
-
-
-def test_an_unlabelled_cell_has_no_verdict_and_does_not_affect_others():
-    records = synthetic_cell("org/m", "mine", 10)
-    records[["mc1_base", "mc1", "mc2_base", "mc2"]] = nan
-    judged = judge([cell_with([1.0] * 8 + [0.0] * 10), cells(records)[0]])
-    assert judged[1].finding == "unlabelled" and "nothing to judge" in judged[1].sentence
-    assert judged[0].p_holm == judged[0].p
-    assert judged[0].interval_mc1 != Interval(nan, nan)
 
 
 def test_a_summary_agrees_with_the_records():

@@ -12,9 +12,8 @@ from typer.testing import CliRunner
 from lastword import Decider, Item, Tracer, load_records
 from lastword.cli import app
 from lastword.decide.batch import Scope
-from lastword.errors import CertificateError, InputError, ItemError, RecordError
+from lastword.errors import CertificateError, InputError, ItemError
 from lastword.lab.benchmarks import find
-from lastword.lab.report.cost import read_timings
 from lastword.methods import correction_of, resolve
 from lastword.methods.batch_calibrated import Running, batch_calibrated, label_set, means_of
 from lastword.methods.contract import Evidence, Facts
@@ -259,17 +258,6 @@ def test_a_run_with_a_correction_records_it_and_cannot_be_certified_as_trace(tmp
     page = CliRunner().invoke(app, ["report", str(runs), "--out", str(out)])
     assert page.exit_code == 0, page.output
     assert "that of contextual" in (out / "index.html").read_text()
-
-
-def test_bench_times_a_correction(tmp_path):
-    out = tmp_path / "bench.json"
-    options = ["--limit", "2", "--rounds", "1", "--against", "plain base", "--out", str(out)]
-    done = CliRunner().invoke(app, ["bench", *ORGANISM, "pmi@0.5", *options])
-    assert done.exit_code == 0, done.output
-    report = json.loads(out.read_text())
-    assert report["correction"] == "pmi@0.5" and report["same_decisions"]
-    with pytest.raises(RecordError, match=r"times of pmi@0\.5"):
-        read_timings(out)
 
 
 FREE = ("w7 w3", "w7", "w7 w9 w3")

@@ -1,7 +1,6 @@
 """Methods compared with TRACE: float64 references, releases, and a common contract."""
 
 import copy
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from lastword import Item, Tracer
-from lastword.cli import app
 from lastword.decide.batch import Scope
 from lastword.errors import InputError
 from lastword.methods import COMPARED, METHODS, resolve
 from lastword.methods.contract import Facts, Method
 from lastword.methods.dola import Contrast, divergence, premature_depths
 from lastword.methods.sled import Evolution
-from lastword.model.reading import read
 from lastword.rule.tile import Tile
 
 
@@ -302,32 +298,3 @@ def test_the_docs_list_every_method():
     table = PAGE.partition("## The table")[2].partition("## ")[0]
     for name in METHODS:
         assert any(f"`{name}{option}`" in table for option in ("", "@FRACTION", "@LAMBDA")), name
-
-
-def test_the_command_answers_by_any_method(tmp_path):
-    model = ["--model", "lastword/demo-organism"]
-    question = ["--prompt", "Question: Which craft is Belholt known for? Answer:"]
-    candidates = ["--candidate", "grey wool boats.", "--candidate", "silver glass boats."]
-    result = CliRunner().invoke(
-        app, ["correct", *model, *question, *candidates, "--method", "dola"]
-    )
-    assert result.exit_code == 0 and "The scores of dola decide." in result.stdout
-    source = tmp_path / "items.jsonl"
-    item = {"prompt": question[1], "candidates": candidates[1::2], "blind_prompt": "Answer:"}
-    source.write_text(json.dumps(item), encoding="utf-8")
-    command = ["correct", *model, "--input", str(source), "--method"]
-    for name, gates in (("sled@mean", False), ("question-blind", False), ("trace", True)):
-        decision = json.loads(CliRunner().invoke(app, [*command, name]).stdout)
-        assert (decision["method"], bool(decision["gates"])) == (name, gates)
-    bare = ["correct", *model, *question, *candidates, "--method", "question-blind"]
-    assert "has no blind_prompt" in str(CliRunner().invoke(app, bare).exception)
-
-
-def test_states_that_overflow_without_the_norm_name_their_depth():
-    engine = tracer()
-    (encoded,) = engine.encode(families.random_items(3, 1))
-    states = engine.backbone.states([b for p in encoded.prompts for b in p.branches], [3, 5, 6])
-    states.hidden[3] = states.hidden[3] * 1e38
-    targets = np.arange(len(states.reads.token))
-    result = read(engine.readout, states, targets, [6], [Contrast(6, (3, 5))])
-    assert set(result.faults) == {3}
