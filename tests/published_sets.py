@@ -41,14 +41,6 @@ def sum_rows(count: int = 500) -> Rows:
     ]
 
 
-def binary_rows(count: int = 12) -> Rows:
-    return [
-        {"Type": "x", "Question": f"Question {i}? ", "Best Answer": f" right, {i}"}
-        | {"Best Incorrect Answer": f'wrong "{i}"\n', "Correct Answers": "a; b"}
-        for i in range(count)
-    ]
-
-
 def factor_rows(count: int = 1036) -> Rows:
     return [
         {"": i, "full_prefix": f"Before.\nText {i}.\n", "completion": f"So it is {i}."}
@@ -77,7 +69,6 @@ PUBLISHED: dict[str, tuple[str, Callable[[], Rows]]] = {
     "halueval-qa-closed": ("halueval/qa_data.json", qa_rows),
     "halueval-sum": ("halueval/summarization_data.json", sum_rows),
     "fib": ("fib/summarization_data.json", sum_rows),
-    "truthfulqa-binary": ("truthfulqa/TruthfulQA.csv", binary_rows),
     "factor": ("factor/news_factor.csv", factor_rows),
 }
 

@@ -15,7 +15,6 @@ from published_sets import (
     PUBLISHED,
     Rows,
     as_on_the_hub,
-    binary_rows,
     qa_rows,
     sum_rows,
     truthfulqa_rows,
@@ -155,16 +154,6 @@ def test_factor_prompts_end_where_the_prefix_ends(data):
     assert (full.prompt, full.blind_prompt) == ("Before.\nText 1.\n", "\n")
 
 
-def test_truthfulqa_binary_reads_the_column_names_of_csv_and_hub(data, hub):
-    loaded = find("truthfulqa-binary").load(data)
-    item = loaded.items(plain_template("truthfulqa-binary"))[3]
-    assert loaded.version == "12 questions" and item.prompt.endswith("Q: Question 3?\nA:")
-    assert item.candidates == ("right, 3", 'wrong "3"') and item.truthful == (True, False)
-    rows = [{k.lower().replace(" ", "_"): v for k, v in row.items()} for row in binary_rows()]
-    hub(lambda *_: {"validation": rows})
-    assert find("truthfulqa-binary").load().fingerprint == loaded.fingerprint
-
-
 def _spoil(field: str, value: Any) -> Callable[[Rows], None]:
     def spoil(rows: Rows) -> None:
         rows[5][field] = value
@@ -186,8 +175,6 @@ def _spoil(field: str, value: Any) -> Callable[[Rows], None]:
         ("halueval-qa", lambda rows: rows[5].pop("knowledge"), 'row 5: .* "knowledge", the row h'),
         ("halueval-qa", _spoil("right_answer", " \n"), "row 5: .* need text"),
         ("fib", _spoil("document", None), 'row 5: .* "document"'),
-        ("truthfulqa-binary", _spoil("Best Answer", " "), "row 5: .* need text"),
-        ("truthfulqa-binary", lambda rows: rows[5].pop("Question"), 'row 5: .* "question"'),
         ("factor", lambda rows: rows.pop(), "expected 1036 rows, got 1035"),
         ("factor", _spoil("turncated_prefixes", "\n"), "row 5: .* need text"),
         ("factor", _spoil("contradiction_1", None), 'row 5: .* "contradiction_1"'),
@@ -209,7 +196,7 @@ def test_a_file_without_rows_is_refused(tmp_path, name, text):
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(InputError, match=re.escape(name)):
-        find("halueval-qa" if name == "x.json" else "truthfulqa-binary").load(path)
+        find("halueval-qa" if name == "x.json" else "factor").load(path)
 
 
 def test_missing_data_is_named(tmp_path, hub):

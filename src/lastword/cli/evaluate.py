@@ -37,7 +37,7 @@ def eval_(
     benchmark: Annotated[
         list[str],
         typer.Option(
-            help="truthfulqa, truthfulqa-binary, halueval-qa, halueval-qa-closed, halueval-sum, "
+            help="truthfulqa, halueval-qa, halueval-qa-closed, halueval-sum, "
             "fib, factor, everyday, demo, jsonl:PATH or hf:NAME. Repeatable."
         ),
     ],

@@ -13,7 +13,7 @@ from lastword.lab.benchmarks.everyday import EVERYDAY
 from lastword.lab.benchmarks.factor import FACTOR
 from lastword.lab.benchmarks.halueval import FIB, HALUEVAL_QA, HALUEVAL_QA_CLOSED, HALUEVAL_SUM
 from lastword.lab.benchmarks.jsonl import jsonl
-from lastword.lab.benchmarks.truthfulqa import TRUTHFULQA, TRUTHFULQA_BINARY
+from lastword.lab.benchmarks.truthfulqa import TRUTHFULQA
 from lastword.text.prompt_template import Template
 
 __all__ = ["BENCHMARKS", "Benchmark", "Dataset", "Example", "Template", "find", "templates_for"]
@@ -22,7 +22,6 @@ BENCHMARKS: dict[str, Benchmark] = {
     b.name: b
     for b in (
         TRUTHFULQA,
-        TRUTHFULQA_BINARY,
         HALUEVAL_QA,
         HALUEVAL_QA_CLOSED,
         HALUEVAL_SUM,

@@ -1,16 +1,12 @@
-"""TruthfulQA: multiple choice, with two items per question (method, section 10), and binary.
+"""TruthfulQA: multiple choice, with two items per question (method, section 10).
 
 `42/mc1` chooses among `mc1_targets` (one truth) and counts for MC1; `42/mc2` among `mc2_targets`
 (several truths) and counts for MC2 and MC3. Each is routed as a separate item; both share the
 prompt. The default template is the benchmark's six-question preamble. It is read at run time from
 the installed lm-evaluation-harness, because its text is not part of this package.
-
-`truthfulqa-binary` is the form that the authors have recommended since 2025: the best answer
-against the best incorrect one, with one item per question.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -54,19 +50,6 @@ _TASK_FILE = "tasks/truthfulqa/truthfulqa_mc1.yaml"
 def _parse(place: int, row: Row) -> tuple[Example, ...]:
     question = text_field(row, "question", place)
     return tuple(_example(place, question, row, kind) for kind in ("mc1", "mc2"))
-
-
-def _parse_binary(place: int, row: Row) -> tuple[Example, ...]:
-    # Column names of the published CSV, or of the hub's copy.
-    names = {name.lower().replace(" ", "_"): name for name in row}
-    question, right, wrong = (
-        text_field(row, names.get(name, name), place)
-        for name in ("question", "best_answer", "best_incorrect_answer")
-    )
-    if not right or not wrong:
-        raise InputError(f"row {place}: best answer and best incorrect answer need text")
-    fields, blind = {"question": question}, {"question": ""}
-    return (Example(str(place), fields, blind, (right, wrong), (True, False)),)
 
 
 def _example(place: int, question: str, row: Row, kind: Kind) -> Example:
@@ -134,12 +117,6 @@ def _qa6() -> Template:
     return Template(name="truthfulqa/qa6", version=f"lm_eval {version}", text=str(text))
 
 
-_TEMPLATES = {"own6": _OWN6, "zero-shot": "Q: {{ question }}\nA:"}
-_LICENCE = "Apache-2.0"
-_CITATION = (
-    "Lin, Hilton and Evans, TruthfulQA: Measuring How Models Mimic Human Falsehoods, ACL 2022"
-)
-
 TRUTHFULQA = Benchmark(
     name="truthfulqa",
     read=Source(
@@ -155,20 +132,8 @@ TRUTHFULQA = Benchmark(
     ).read,
     parse=_parse,
     verify=_verify,
-    templates={"qa6": _qa6, **_TEMPLATES},
-    licence=_LICENCE,
-    citation=_CITATION,
-)
-
-TRUTHFULQA_BINARY = Benchmark(
-    name="truthfulqa-binary",
-    read=Source(
-        files=("truthfulqa/TruthfulQA.csv", "TruthfulQA.csv"),
-        hub=("rahmanidashti/TruthfulQA", "generation"),
-    ).read,
-    parse=_parse_binary,
-    verify=lambda questions: f"{len(questions)} questions",
-    templates={"qa6": lambda: replace(_qa6(), name="truthfulqa-binary/qa6"), **_TEMPLATES},
-    licence=_LICENCE,
-    citation=_CITATION,
+    templates={"qa6": _qa6, "own6": _OWN6, "zero-shot": "Q: {{ question }}\nA:"},
+    licence="Apache-2.0",
+    citation="Lin, Hilton and Evans, TruthfulQA: Measuring How Models Mimic Human Falsehoods, "
+    "ACL 2022",
 )

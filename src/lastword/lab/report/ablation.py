@@ -208,10 +208,8 @@ def sweep_table(swept: Sweeps, theta: Theta) -> Table:
 
 _GATED = (
     "Question gate: ours, not the paper's, and off everywhere else. An override stands only where "
-    "the question moved the new answer up against the base's at the depth that decides; an item "
-    "that was not read blind keeps the base's answer. Where both prompts end alike the question "
-    "moves nothing at depth 0, and early overrides nothing. Cells that were not read blind are not "
-    "among its cells."
+    "the question moved the new answer up against the base's at the depth that decides. Cells that "
+    "were not read blind are not among its cells."
 )
 
 

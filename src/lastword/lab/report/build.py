@@ -160,7 +160,6 @@ def _contents(
         across,
         cost.cost_figure(timings) if timings else None,
         dependence.dependence_figure(needs),
-        published.figure_against_paper(summaries, judgements) if with_paper else None,
     ]
     views = [CellReport(*row) for row in zip(summaries, judgements, tests, strict=True)]
     figures_shown = [picture for picture in figures_or_none if picture is not None]

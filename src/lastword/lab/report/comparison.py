@@ -44,12 +44,10 @@ _BESIDE = "Wins | Losses | p .3g | Holm p .3g"
 _NOTES = (
     "Each method is compared with the base of the same aggregation; p is McNemar's exact test over "
     "groups (copies and pairs are one), Holm's correction is over the methods of a cell.",
-    "MC2 is the softmax of a method's scores as published (sums, means or sums over bytes), MC2 a "
-    "token of the same scores as means over tokens. Only the latter compares between rows.",
-    "Rows without a base never read the question (fitted wording learned from the truths of other "
-    "items what truths look like): what comes no further than they do has shown nothing, nor has "
-    "what comes no further than question-blind and length-only.",
-    "The oracle counts an item if any depth ranks a truth first: no method could know which.",
+    "MC2 is the softmax of a method's scores as published, MC2 a token that of the same scores as "
+    "means over tokens. Only the latter compares between rows.",
+    "Rows without a base never read the question. The oracle counts an item if any depth ranks a "
+    "truth first; no method could know which.",
 )
 _BESIDE_NOTES = (
     "A win is an item that TRACE has wrong and the method right, a loss the reverse; p is "

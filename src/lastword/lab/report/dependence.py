@@ -28,15 +28,10 @@ from lastword.rule.theta import Theta
 PerDepth = Float[np.ndarray, " depths"]
 
 MEANING = (
-    "Blind: the same candidates, and the same rule run whole, with the question left out of the "
-    "template. Gain that needs the question: ΔMC1 less ΔMC1 blind, with a paired bootstrap "
-    "interval over items; what is left is a gain of the candidates' wording."
+    "Blind: the same candidates and rule, with the question left out of the template. Needs the "
+    "question: ΔMC1 less ΔMC1 blind, with a paired bootstrap interval over items."
 )
-DEPTH_0 = (
-    "With rotary positions depth 0 knows the prompt's last token alone: where both prompts end "
-    "alike the two readings are one there, and early, which answers by it, has read no question "
-    "either way. S less its blind reading then ties all candidates: nothing is ranked by it."
-)
+DEPTH_0 = "Where both prompts end alike, depth 0 and early have not read the question either way."
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from matplotlib.axes import Axes
-
-from lastword.lab.evaluation.statistics import Interval, Judgement
-from lastword.lab.report import draw
 from lastword.lab.report.ablation import Effect
-from lastword.lab.report.draw import Figure, styled
 from lastword.lab.report.table import EN_DASH, Marked, Table, Value, points
 from lastword.lab.report.tables import ModelMeans
 from lastword.records.cells import Summary, benchmark_of
@@ -27,7 +22,6 @@ from lastword.records.cells import Summary, benchmark_of
 SOURCE = "T. S. Ranade, TRACE: Trajectory Correction from Cross-layer Evidence"
 # Rows of Table 3 that are inconsistent with the others (method, section 12).
 _DOES_NOT_ADD_UP = ("Drop multi-directional arm", "Force fallback on every model")
-_METRICS = ("MC1", "MC2")
 
 
 class PaperCell(NamedTuple):
@@ -131,43 +125,6 @@ def per_model_against_paper(means: Sequence[ModelMeans]) -> Table:
     notes = (f"Paper: {SOURCE}, Table 4.",)
     title = "Table 4 of the paper beside this run"
     return Table.of("per-model-against-paper", title, heads, rows, notes)
-
-
-@styled
-def figure_against_paper(
-    summaries: Sequence[Summary], judgements: Sequence[Judgement]
-) -> Figure | None:
-    """Return the figure of our deltas over the published ones; None without a common cell."""
-    pairs = [
-        (judgement, cell)
-        for summary, judgement in zip(summaries, judgements, strict=True)
-        if (cell := _published(summary)) is not None
-    ]
-    if not pairs:
-        return None
-    key = [f"{i}: {c.model} on {j.benchmark}" for i, (j, c) in enumerate(pairs, 1)]
-    canvas, panels = draw.canvas(2, key=key)
-    for axes, metric in zip(panels, _METRICS, strict=True):
-        _scatter(axes, metric, pairs)
-    caption = (
-        "Change by TRACE in points, ours over the paper's, a point a cell, with our 95% interval "
-        "(paired bootstrap over items; the paper prints none). On the line both are the same."
-    )
-    return Figure("against-paper", "Ours against the published", caption, canvas)
-
-
-def _scatter(axes: Axes, metric: str, pairs: Sequence[tuple[Judgement, PaperCell]]) -> None:
-    low = metric.lower()
-    theirs = [float(getattr(cell, f"{low}_delta")) for _, cell in pairs]
-    ours = [100 * float(getattr(judgement, f"delta_{low}")) for judgement, _ in pairs]
-    intervals: list[Interval] = [getattr(judgement, f"interval_{low}") for judgement, _ in pairs]
-    ends = (min(0.0, *theirs), max(1.0, *theirs))
-    draw.label(axes, f"Δ{metric}", "paper, points", "ours, points")
-    draw.rule(axes, 0.0, "other", across=True)
-    draw.line(axes, ends, ends, "other")
-    for x, interval in zip(theirs, intervals, strict=True):
-        draw.line(axes, (x, x), (100 * interval.low, 100 * interval.high), "base")
-    draw.points(axes, theirs, ours, [str(i) for i, _ in enumerate(pairs, 1)], "corrected")
 
 
 def read_published() -> dict[str, list[PaperCell]]:

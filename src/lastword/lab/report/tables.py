@@ -141,10 +141,8 @@ def verdict_table(judgements: Sequence[Judgement]) -> Table:
         names = (v.model, v.benchmark, v.items, v.failed)
         rows.append((*names, *first, *second, *tests, v.sentence))
     notes = (
-        "Intervals: paired bootstrap over items; of MC1, as McNemar's p, over groups of them: "
-        "copies and pairs are one. To gain or to hurt needs the exact p below "
-        "0.05 after Holm's correction over these cells; to help, a gain beyond as many flips at "
-        "random and above all that never reads the question.",
+        "Intervals: paired bootstrap over groups of items (copies and pairs are one) for MC1, over "
+        "items for MC2. p: McNemar's exact test over groups, after Holm over these cells.",
         _SHARED,
     )
     return Table.of("verdicts", "Does correction help?", heads, rows, notes)
@@ -169,16 +167,11 @@ def controls_table(summaries: Sequence[Summary], controls: Sequence[Controls]) -
         last = points(control.oracle, control.blind_oracle, s.pairs_base, s.pairs)
         rows.append((s.model, s.benchmark, *shares, *flips, *unread, *fitted, *last))
     notes = (
-        "Flips: as many overrides as the rule made, of items and to candidates drawn at random, "
-        "4,000 times; P is the share of draws that gain at least as much. A base below chance "
-        "gains by any.",
-        "Fitted wording: a conditional logit on what never reads the question, each item answered "
-        "by weights of the others. Then with the base's scores (reading adds), then with the "
-        "middle depths and T (the middle adds): answers fixed and broken by each step, tested over "
-        "groups.",
-        "Longest and shortest count characters. Anti-blind: what the base likes least blind.",
-        "Pairs: of two questions over one candidate set, the share with both right; a method that "
-        "does not read the question gets none.",
+        "Flips: as many random overrides as the rule made; P is the share of draws that gain at "
+        "least as much. Fitted wording: a conditional logit that never reads the question, then "
+        "with the base's scores (reading adds), then with the middle depths and T (the middle "
+        "adds). Anti-blind: what the base likes least without the question. See docs/method.md, "
+        "section 15.",
     )
     return Table.of("controls", "What a gain has to beat", heads, rows, notes)
 
