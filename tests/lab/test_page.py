@@ -278,24 +278,6 @@ def test_the_page_opens_filters_and_shows_an_item(view):
     view.wait_for_function("document.querySelector('.item .axes').textContent.includes('nats')")
 
 
-def test_candidates_differ_not_only_in_colour(view):
-    view.locator(".list li button", has_text="model-a").nth(1).click()
-    view.wait_for_selector(".item .drawing .curve")
-    lines = view.eval_on_selector_all(
-        ".item .drawing .line:has(.curve)",
-        """all => all.map((line) => [line.getAttribute("stroke-dasharray"),
-          line.querySelector(".marker").getAttribute("d"), line.textContent])""",
-    )
-    assert len(lines) == view.locator(".item .candidates li").count() > 2
-    assert len({(dash, marker) for dash, marker, _ in lines}) == len(lines)
-    letters = view.locator(".item .candidates .letter").all_inner_texts()
-    assert sorted(letter for *_, letter in lines) == letters
-    tops = view.eval_on_selector_all(
-        ".item .drawing .line text", "all => all.map((t) => t.getBoundingClientRect().top)"
-    )
-    assert min(np.diff(sorted(tops))) > 12  # letters do not overlap
-
-
 @pytest.mark.slow
 def test_the_page_is_accessible(index, chromium):
     with chromium.opened(index) as watched:
