@@ -37,7 +37,7 @@ from lastword.lab.timing.contenders import Sums, ours, sums_of
 from lastword.lab.timing.run import AGAINST, NAMES, bench
 from lastword.model import embedded
 from lastword.probes import Probe, fit_state
-from lastword.text.branch import Branch
+from lastword.text.forest import Branch
 from lastword.text.items import Item
 from lastword.text.passages import Passage
 from lastword.text.tokens import Encoded, EncodedItem

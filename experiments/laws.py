@@ -78,8 +78,7 @@ from lastword.model.parts import locate
 from lastword.probes import Probe, StateProbe
 from lastword.probes.unlike import Likeness
 from lastword.records.marks import Role
-from lastword.text.branch import Branch
-from lastword.text.forest import build, plan
+from lastword.text.forest import Branch, build, plan
 from lastword.text.items import Item
 from lastword.text.passages import Passage
 from lastword.text.tokens import Encoded, EncodedItem

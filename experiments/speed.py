@@ -24,7 +24,7 @@ from lastword.decide.decider import Decider
 from lastword.decide.tracer import Tracer
 from lastword.lab.benchmarks import find, templates_for
 from lastword.lab.timing.run import AGAINST, bench
-from lastword.text.branch import Branch
+from lastword.text.forest import Branch
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded, EncodedItem
 

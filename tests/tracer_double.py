@@ -27,7 +27,7 @@ from lastword.records.decision import Decision
 from lastword.rule.geometry import Trajectory
 from lastword.rule.router import Ruling, next_step
 from lastword.rule.theta import Theta
-from lastword.text.branch import Branch
+from lastword.text.forest import Branch
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded, EncodedItem
 

@@ -2,10 +2,7 @@
 
 import csv
 import io
-import re
-import time
 from pathlib import Path
-from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import pytest
@@ -138,22 +135,6 @@ def test_a_cell_beyond_the_limit_of_the_csv_library_is_read(tmp_path: Path) -> N
     assert [len(row.value["text"]) for row in read_rows(path)] == [200_000, 1]
 
 
-def test_many_columns_are_read_in_linear_time_and_a_workbook_of_them_is_refused(
-    tmp_path: Path,
-) -> None:
-    names = [f"c{n}" for n in range(60_000)]
-    (path := tmp_path / "t.csv").write_text(",".join(names) + "\n")
-    start = time.process_time()
-    read_rows(path)
-    assert time.process_time() - start < 60  # two minutes if each name is searched among all
-    openpyxl = pytest.importorskip("openpyxl")
-    book = openpyxl.Workbook()
-    book.active.append(names[:1025])
-    book.save(path := tmp_path / "t.xlsx")
-    with pytest.raises(InputError, match="more than 1,024 columns"):
-        read_rows(path)
-
-
 def test_escaped_control_characters_of_a_workbook_are_decoded(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
@@ -182,68 +163,15 @@ def test_a_long_cell_is_read_and_duplicate_column_names_are_refused(tmp_path: Pa
             read()
 
 
-def test_stray_cells_and_zip_bombs_need_little_memory_and_empty_formulas_are_reported(
-    tmp_path: Path,
-) -> None:
-    openpyxl = pytest.importorskip("openpyxl")
-    book, path, notes = openpyxl.Workbook(), tmp_path / "t.xlsx", list[str]()
-    for cells in [["text", "team"], ["a", "=1+1"], ["b", None], ["=A2", "x"]]:
-        book.active.append(cells)
-    book.active.cell(2, 500, "stray")
-    book.active.cell(1_048_576, 16_384, "stray")
-    book.save(path)
-    rows = [row.value for row in read_rows(path, notes.append)]
-    assert rows == [{"text": t, "team": team} for t, team in [("a", ""), ("b", ""), ("", "x")]]
-    assert notes[0] == "left out: 1 cell to the right of the last name in row 1, the first in SF2"
-    assert notes[1].startswith("2 formula cells without a stored value read as empty (B2, A4)")
-    with ZipFile(path, "w", ZIP_DEFLATED) as archive:
-        archive.writestr("xl/worksheets/sheet1.xml", b" " * 2**29)
-    with pytest.raises(InputError, match="unpacks to 512 MiB"):
-        read_rows(path)
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ('<row r="2"/><row r="2"/>', "row 2 follows row 2"),
-        ('<row r="-5"/>', "row -5 follows row 1"),
-        ('<row r="2"><c r="A2"/><c r="A2"/></row>', "row 2 .* a cell twice"),
-        ("<row>" + "<c><v>1</v></c>" * 2**20 + "</row>", "row 2 .* more than 16,384 cells"),
-        ('<row r="x"/>', "in Sheet, row x follows row 1: save it again"),
-        ('<row r="2.5"/>', "in Sheet, row 2.5 follows row 1"),
-        ('<row r="2"><c r="x"/></row>', "in Sheet, row 2 has a cell with the name 'x'"),
-        (None, "it has no sheet"),
-    ],
-)
-def test_invalid_rows_that_openpyxl_drops_are_refused(
-    tmp_path: Path, rows: str | None, message: str
-) -> None:
+def test_cells_to_the_right_of_the_names_are_ignored(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book, path = openpyxl.Workbook(), tmp_path / "t.xlsx"
-    book.active.append(["text", "team"])
-    book.save(whole := tmp_path / "whole.xlsx")
-    with ZipFile(whole) as source, ZipFile(path, "w", ZIP_DEFLATED) as changed:
-        for name in source.namelist():
-            content = source.read(name)
-            if rows is None:
-                content = re.sub(rb"<sheet [^>]*>", b"", content)
-            changed.writestr(name, content.replace(b"</row>", f"</row>{rows}".encode()))
-    begun = time.perf_counter()
-    with pytest.raises(InputError, match=message):
-        read_rows(path)
-    assert time.perf_counter() - begun < 5
-    other = openpyxl.Workbook()  # faults of a sheet that is not read do not matter
-    other.active.append(["text", "team"])
-    other.active.append(["a", "b"])
-    other.create_sheet("more").append(["x"])
-    other.save(whole)
-    with ZipFile(whole) as source, ZipFile(path, "w", ZIP_DEFLATED) as changed:
-        for name in source.namelist():
-            content = source.read(name)
-            if name.endswith("sheet2.xml"):
-                content = content.replace(b"</row>", b'</row><row r="1"/>')
-            changed.writestr(name, content)
-    assert [row.value for row in read_rows(path)] == [{"text": "a", "team": "b"}]
+    for cells in [["text", "team"], ["a", "x"], ["b", None]]:
+        book.active.append(cells)
+    book.active.cell(2, 500, "stray")
+    book.save(path)
+    rows = [row.value for row in read_rows(path)]
+    assert rows == [{"text": "a", "team": "x"}, {"text": "b", "team": ""}]
 
 
 @pytest.mark.parametrize(

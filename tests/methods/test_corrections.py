@@ -25,7 +25,7 @@ from lastword.records.explanation import explain
 from lastword.rule.geometry import Trajectory
 from lastword.rule.router import Ruling
 from lastword.rule.theta import Theta
-from lastword.text.branch import Branch
+from lastword.text.forest import Branch
 
 OPEN = Theta(tau_logr=-100.0, tau_H=0.0)  # gates that allow nearly every override
 FACTS = Facts(4, 10, 1.0)

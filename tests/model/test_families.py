@@ -36,7 +36,7 @@ from transformers import (
 from lastword import Item, Tracer
 from lastword.errors import InputError, InvariantError, UnsupportedModelError
 from lastword.model.backbone import TILE_POOLED, tiles
-from lastword.text.branch import Branch
+from lastword.text.forest import Branch
 from lastword.text.forest import build as grow
 
 # The value is set because I(M) of the weights does not matter here.

@@ -15,8 +15,7 @@ from lastword import Item, Tracer
 from lastword.model import check
 from lastword.model.backbone import Backbone
 from lastword.model.prefixes import ENTRY_BYTES, TENSOR_BYTES, Block, PackedRow, Prefixes
-from lastword.text.branch import Branch
-from lastword.text.forest import Forest
+from lastword.text.forest import Branch, Forest
 from lastword.text.forest import build as grow
 
 SIZE = 4  # tokens per block; prompts here are short

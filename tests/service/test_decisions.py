@@ -30,7 +30,7 @@ from lastword.service.app import create_app
 from lastword.service.questions import Usage
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
-from lastword.text.branch import Branch
+from lastword.text.forest import Branch
 from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
 from lastword.text.tokens import Encoded, EncodedItem

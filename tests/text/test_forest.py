@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastword.model.backbone import tiles
-from lastword.text.branch import Branch
-from lastword.text.forest import Forest, build, lay_out, plan
+from lastword.text.forest import Branch, Forest, build, lay_out, plan
 
 PROPERTY = settings(max_examples=120, derandomize=True)
 

@@ -15,7 +15,7 @@ from lastword.rule.geometry import Inputs, Scores, Trajectory
 from lastword.rule.operators import Step
 from lastword.rule.scorer import Scorer
 from lastword.rule.tile import TokenScorer
-from lastword.text.branch import Branch
+from lastword.text.forest import Branch
 from lastword.text.prompt_template import Blind
 from lastword.text.tokens import EncodedItem
 

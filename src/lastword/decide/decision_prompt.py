@@ -16,7 +16,7 @@ from lastword.decide.tracer import sound
 from lastword.errors import CheckpointError, InputError, ItemError, one_line
 from lastword.model.weights.hub import download
 from lastword.records.decision import Decision
-from lastword.text.branch import Branch
+from lastword.text.forest import Branch
 from lastword.text.items import Item
 from lastword.text.question import Choice, Predicate, Single
 from lastword.text.tokens import Encoded, EncodedItem

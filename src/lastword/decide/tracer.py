@@ -33,9 +33,8 @@ from lastword.rule.operators import OPERATORS, Step
 from lastword.rule.router import Ruling, settle
 from lastword.rule.scorer import Scorer, ScorerReadings
 from lastword.rule.theta import Theta
-from lastword.text.branch import Branch
 from lastword.text.chat import describe_chat, require_settled
-from lastword.text.forest import plan
+from lastword.text.forest import Branch, plan
 from lastword.text.items import Item, as_item, rows_of
 from lastword.text.passages import Passage, encode_passages
 from lastword.text.prompt_template import Blind

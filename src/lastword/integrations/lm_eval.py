@@ -39,7 +39,7 @@ from lastword.model.options import refuse_unknown
 from lastword.rule.geometry import Scores
 from lastword.rule.theta import Theta
 from lastword.rule.tile import Tile
-from lastword.text.branch import Branch
+from lastword.text.forest import Branch
 from lastword.text.items import Item
 from lastword.text.tokenizer import Ids
 from lastword.text.tokens import Encoded, EncodedItem

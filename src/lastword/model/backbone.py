@@ -42,8 +42,7 @@ from lastword.model.parts import (
 )
 from lastword.model.prefixes import PackedRow, Prefixes
 from lastword.model.reading import States, on_device
-from lastword.text.branch import Branch
-from lastword.text.forest import Nodes, Reads, build, lay_out, sees
+from lastword.text.forest import Branch, Nodes, Reads, build, lay_out, sees
 
 Road = Literal["packed", "masked", "plain"]
 # Tiles: span of queries, places of the keys, mask.

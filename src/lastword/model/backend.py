@@ -17,7 +17,7 @@ from lastword.model.reading import Reading, States, dtype_name
 from lastword.model.readout import Readout
 from lastword.rule.theta import Theta
 from lastword.rule.tile import TokenScorer
-from lastword.text.branch import Branch
+from lastword.text.forest import Branch
 
 # Default memory for the states and activations of a batch.
 BATCH_BYTES = 2**29

@@ -7,7 +7,7 @@ from threading import Lock
 
 import numpy as np
 
-from lastword.text.branch import Branch
+from lastword.text.forest import Branch
 
 _ENTRY_BYTES = 256  # of an entry: digest, number, and their places in the table
 

@@ -22,7 +22,7 @@ from lastword.model.backbone import Backbone, Road, shrunk_windows
 from lastword.model.parts import FIXED_WINDOWS
 from lastword.model.prefixes import Prefixes
 from lastword.model.readout import Readout
-from lastword.text.branch import Branch
+from lastword.text.forest import Branch
 
 ROADS: tuple[Road, ...] = ("packed", "masked")
 NOISE = 1.0  # nats; maximum effect of a batch on a score in any dtype

@@ -18,8 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lastword.text.branch import Branch
-from lastword.text.forest import Forest, Ragged
+from lastword.text.forest import Branch, Forest, Ragged
 
 BLOCK = 16  # tokens
 NAMES = 2**16  # maximum number of names stored to recognise repeated blocks

@@ -12,10 +12,26 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from lastword.text.branch import Branch
-
 Nodes = Int[np.ndarray, " nodes"]
 Ragged = Int[np.ndarray, " _length"]  # of a list whose arrays differ in length
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A prompt with one candidate as token ids.
+
+    Attributes:
+        tokens: The ids of the whole text. The last one is predicted, and never fed.
+        boundary: The index at which the candidate begins.
+    """
+
+    tokens: tuple[int, ...]
+    boundary: int
+
+    @property
+    def fed(self) -> tuple[int, ...]:
+        """The input ids of the model."""
+        return self.tokens[:-1]
 
 
 @dataclass(frozen=True)

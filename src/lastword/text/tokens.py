@@ -10,8 +10,8 @@ from typing import Literal
 
 from lastword.errors import InputError, ItemError
 from lastword.rule.theta import Theta
-from lastword.text.branch import Branch
 from lastword.text.chat import Chat, chat_prompt, templated
+from lastword.text.forest import Branch
 from lastword.text.items import Item
 from lastword.text.tokenizer import (
     SHORTEN,
