@@ -14,7 +14,7 @@ from lastword.errors import RecordError
 from lastword.records.frame import load_records
 from lastword.records.info import RUN_FILE
 from lastword.rule.theta import Theta
-from lastword.trust.certification import Outcome, labelled, read_sample
+from lastword.trust.certification import Outcome, read_sample
 from lastword.trust.claims import ControlResults, certify, claims
 from lastword.trust.drift import statistics
 from lastword.trust.terms import Terms
@@ -187,10 +187,9 @@ def test_records_without_a_depth_are_refused(tmp_path):
         read_sample(tmp_path)
 
 
-def test_a_failed_item_counts_as_broken():
-    cell = synthetic_cell(benchmark="halueval-qa", items=60)
-    assert len(labelled([cell[:0]])) == 0
-    items = labelled([cell])
+def test_a_failed_item_counts_as_broken(tmp_path):
+    write_benchmarks(tmp_path, "halueval-qa", items=60)
+    items = read_sample(tmp_path).items
     whole = claims(items, "mix", Terms())
     failing = claims(items, "mix", Terms(), failed=3)
     for pair in zip(whole, failing, strict=True):

@@ -21,7 +21,7 @@ from lastword.text.items import Item
 from lastword.trust.certificate import Certificate
 from lastword.trust.certification import Outcome, read_sample
 from lastword.trust.claims import ControlResults, Trial, certify
-from lastword.trust.other_methods import _flips, control_results
+from lastword.trust.other_methods import ScoredItems
 from lastword.trust.policy import OFF
 from lastword.trust.terms import Terms
 from lastword.trust.words import summary
@@ -146,7 +146,7 @@ def test_controls_are_tested_like_methods(by_pmi):
     sample = read_sample(by_pmi, methods=("pmi@1",))
     terms = Terms(0.1, methods=sample.methods)
     finding = certify(sample.items, sample.scalar, terms)
-    controls = control_results(finding, sample.items, sample.cells, sample.scalar)
+    controls = sample.controls(finding)
     assert set(controls.worth) == {"shortest", "longest", "question-blind", "anti-blind"}
     assert controls.worth["longest"] < finding.chosen.gain and controls.flips < 0.05
     # The summary begins with a control that gains as much.
@@ -163,14 +163,15 @@ def test_a_random_flip_breaks_a_right_answer_at_the_rate_of_its_wrong_candidates
     items = labelled([Kind(0.1, True, True)] * 10)
     base, truth = np.tile([3.0, 2.0, 1.0], (10, 1)), np.tile([True, True, False], (10, 1))
     trial = Trial(OFF, 1.0, replace(counted(10, 0, 0), overrides=1))
-    assert _flips(trial, items, base, truth) == pytest.approx(0.5, abs=0.05)
+    flips = ScoredItems(base, truth, {}, {}).flips(trial, items)
+    assert flips == pytest.approx(0.5, abs=0.05)
 
 
 def test_a_control_gains_as_much_if_the_wording_reveals_the_truth(tracer, questions, tmp_path):
     runs = recorded(tracer, questions, [LONGEST] * len(questions), tmp_path)
     sample = read_sample(runs, methods=("pmi@0.25", "pmi@0.5", "pmi@1"))
     finding = certify(sample.items, sample.scalar, Terms(0.3, methods=sample.methods))
-    controls = control_results(finding, sample.items, sample.cells, sample.scalar)
+    controls = sample.controls(finding)
     wrong = int((sample.items.mc1_base == 0).sum())
     assert controls.worth["longest"] == wrong > 0
     if finding.chosen is not None:

@@ -1,36 +1,26 @@
 """Certification: labelled items from records, and the certificate that they give."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Int
 
 from lastword.errors import InputError, RecordError
-from lastword.records.cells import Cell, confidence
+from lastword.records.cells import Cell
 from lastword.records.info import RunInfo, find_cells, read_run
-from lastword.records.ragged import Lists, PerItem
 from lastword.records.recheck import recheck
 from lastword.records.store import unfinished
 from lastword.records.stored import read_cells
-from lastword.rule.geometry import Scores, margins
+from lastword.rule.geometry import Scores
 from lastword.text.prompt_template import template_name
 from lastword.trust.certificate import Certificate, CertifiedProbe, Subject
 from lastword.trust.claims import ControlResults, Finding, certify, gain_over
 from lastword.trust.drift import REFERENCE, rounded, sampled, statistics
 from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
-from lastword.trust.other_methods import (
-    Means,
-    allowed,
-    answers,
-    control_results,
-    means,
-    resolved,
-    shown,
-)
+from lastword.trust.other_methods import Means, ScoredItems, allowed, means, resolved
 from lastword.trust.policy import (
     BATCH,
     CERTIFIABLE,
@@ -45,7 +35,7 @@ from lastword.trust.record_groups import groups
 from lastword.trust.terms import Terms
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 _SLICES = ("truth", "answer", "group", "benchmark")
 
@@ -73,14 +63,18 @@ class Sample:
     failed: int
     reference: Mapping[str, tuple[float, ...]]
     cells: tuple[Cell, ...]
+    scored: ScoredItems
     methods: tuple[str, ...]
     means: Means
     run: Mapping[str, Any]
 
     def shown(self, policy: Policy) -> tuple[list[Scores], list[int]]:
         """Return the scores under a policy of items with one truth, and the truths' indices."""
-        methods = resolved(self.cells, self.run, (policy.method,), self.means)
-        return shown(self.items, self.cells, methods, policy)
+        return self.scored.shown(self.items, policy)
+
+    def controls(self, finding: Finding) -> ControlResults:
+        """Test the controls under the terms of a finding."""
+        return self.scored.control_results(finding, self.items, self.scalar)
 
 
 def read_sample(
@@ -130,10 +124,10 @@ def sample_of(
     scalar = scalar_operator(invariant, subject.theta.tau_I)
     names = allowed(parted, CERTIFIABLE) if methods is None else tuple(methods)
     batch_means = means(parted) if any(name.startswith(BATCH) for name in names) else {}
-    others = resolved(parted, first, names, batch_means)
-    items = labelled([cell.mc1_items for cell in parted], groups(parted))
+    scored = ScoredItems.of(parted, resolved(parted, first, names, batch_means))
+    operators = np.concatenate([cell.mc1_items["operator"].to_numpy(str) for cell in parted])
     return Sample(
-        items=replace(items, others=answers(items, parted, others)),
+        items=scored.labelled(operators, groups(parted)),
         scalar=scalar,
         subject=subject,
         benchmarks={run["benchmark"]: run["dataset"]["fingerprint"] for run in runs},
@@ -142,6 +136,7 @@ def sample_of(
         failed=sum(cell.failed for cell in parted),
         reference=_reference(parted, scalar),
         cells=tuple(parted),
+        scored=scored,
         methods=names,
         means=batch_means,
         run=first,
@@ -178,34 +173,6 @@ def _slice_names(cell: Cell, by: str) -> list[str]:
             index = row["base_index"] if by == "answer" else list(row["truthful"]).index(True)
             names[place] = row["shared"] if by == "group" else str(row["candidates"][int(index)])
     return [names[place] for place in cell.mc1_places.tolist()]
-
-
-def labelled(
-    frames: "Sequence[pd.DataFrame]", groups: Int[np.ndarray, " items"] | None = None
-) -> Labelled:
-    """Return the records that count for MC1 as labelled items.
-
-    Args:
-        frames: The records of each cell.
-        groups: Number of each item's group; None if each item is a group by itself.
-    """
-
-    def joined(name: str) -> np.ndarray:
-        return np.concatenate([frame[name].to_numpy() for frame in frames])
-
-    def each(value: Callable[..., PerItem], name: str) -> np.ndarray:
-        return np.concatenate([Lists.of(frame[name]).each(value) for frame in frames])
-
-    return Labelled(
-        mc1_base=joined("mc1_base").astype(float),
-        mc1=joined("mc1").astype(float),
-        overrides=joined("index") != joined("base_index"),
-        operators=joined("operator").astype(str),
-        margins=each(lambda u: margins(u[:, :, None])[:, 0], "scores"),
-        base_confidence=each(confidence, "base_scores"),
-        confidence=each(confidence, "scores"),
-        groups=np.arange(sum(map(len, frames))) if groups is None else groups,
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,8 +239,7 @@ def outcome(sample: Sample, terms: Terms, questions: tuple[str, ...] = ()) -> Ou
     finding = certify(
         sample.items, sample.scalar, replace(terms, methods=sample.methods), sample.failed
     )
-    controls = control_results(finding, sample.items, sample.cells, sample.scalar)
-    return Outcome(sample, finding, controls, questions)
+    return Outcome(sample, finding, sample.controls(finding), questions)
 
 
 def _chosen(

@@ -5,8 +5,9 @@ controls of section 15 never read the question, and take the same test: if one o
 certificate does not show that the question was used.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from lastword.records.metrics import mc1_rows
 from lastword.records.ragged import Lists
 from lastword.rule.geometry import Scores, Trajectory
 from lastword.trust.claims import ControlResults, Finding, Trial, claims, judge
+from lastword.trust.evidence import Groups
 from lastword.trust.labelled import Labelled
 from lastword.trust.paired import random_flips
 from lastword.trust.policy import BATCH, GATED, TRACE, Policy, ScalarOperator
@@ -99,32 +101,98 @@ def means(cells: Iterable[Cell]) -> Means:
     return means_of(base_scores())
 
 
-def answers(items: Labelled, cells: Sequence[Cell], methods: Methods) -> dict[str, Labelled]:
-    """Return the items as each method answers them; as the model where it does not apply."""
-    base, truth = _filled(cells, "base_scores"), _truth(cells)
-    # The gated rule has TRACE's operators; every other method is its only operator.
-    return {
-        name: _labelled(items, u, base, truth, None if name == GATED else name)
-        for name, u in _scored(cells, methods).items()
-    }
+@dataclass(frozen=True, eq=False)
+class ScoredItems:
+    """Scores of the items that count for MC1, padded with -inf; the padding has no truth.
+
+    Attributes:
+        base: The model's scores.
+        truth: True for the true candidates.
+        methods: The scores of each method, by name; the model's where it does not apply.
+        controls: The scores of controls that never read the question, by name.
+    """
+
+    base: Rows
+    truth: Truth
+    methods: Mapping[str, Rows]
+    controls: Mapping[str, Rows]
+
+    @classmethod
+    def of(cls, cells: Sequence[Cell], methods: Methods) -> "ScoredItems":
+        """Return the scores in cells, by TRACE and other methods."""
+        base = _filled(cells, "base_scores")
+        absent = np.isneginf(base)
+        longest = _padded([cell.characters.at(cell.mc1_places) for cell in cells])
+        controls = {"shortest": np.where(absent, -np.inf, -longest), "longest": longest}
+        if allowed(cells, ("pmi",)):
+            blind = _filled(cells, "blind_scores")
+            controls |= {"question-blind": blind, "anti-blind": np.where(absent, -np.inf, -blind)}
+        corrected = {TRACE: _filled(cells, "scores")} | _scored(cells, methods, base)
+        return cls(base, _filled(cells, "truthful") > 0, corrected, controls)
+
+    def labelled(self, operators: np.ndarray, groups: Groups) -> Labelled:
+        """Return the items as every method answers them.
+
+        Args:
+            operators: TRACE's operator of each item; the gated rule has the same.
+            groups: Number of each item's group.
+        """
+        base = mc1_rows(self.base, self.truth)
+        sure = softmax(self.base, axis=1).max(axis=1)
+        first = self._answered(Labelled(base, base, base > 1, operators, sure, sure, sure, groups))
+        others = [name for name in self.methods if name != TRACE]
+        return replace(first, others={name: self._answered(first, name) for name in others})
+
+    def _answered(self, items: Labelled, name: str = TRACE) -> Labelled:
+        """Return the items as the scores of a method, or of a control, answer them."""
+        u = self.methods[name] if name in self.methods else self.controls[name]
+        best = np.partition(u, -2, axis=1)[:, -2:]
+        single = name not in (TRACE, GATED)  # the method is its only operator
+        return replace(
+            items,
+            mc1=mc1_rows(u, self.truth),
+            overrides=u.argmax(axis=1) != self.base.argmax(axis=1),
+            operators=np.full(len(items), name) if single else items.operators,
+            margins=best[:, 1] - best[:, 0],
+            confidence=softmax(u, axis=1).max(axis=1),
+            others={},
+        )
+
+    def shown(self, items: Labelled, policy: Policy) -> tuple[list[Scores], list[int]]:
+        """Return the scores under a policy of items with one truth, and the truths' indices."""
+        withheld = items.by(policy.method).overrides & ~items.stands(policy)
+        u = np.where(withheld[:, None], self.base, self.methods[policy.method])
+        places = np.flatnonzero(self.truth.sum(axis=1) == 1)
+        # Finite base scores mark the candidates; the rest of a row is padding.
+        scores = [u[i][np.isfinite(self.base[i])] for i in places]
+        return scores, self.truth[places].argmax(axis=1).tolist()
+
+    def control_results(
+        self, finding: Finding, items: Labelled, scalar: ScalarOperator
+    ) -> ControlResults:
+        """Test the controls under the terms of a finding."""
+        worth = {}
+        for name in self.controls:
+            control = replace(items, others={name: self._answered(items, name)})
+            terms = replace(finding.terms, methods=(name,))
+            best = judge(claims(control, scalar, terms), terms).chosen
+            worth[name] = 0 if best is None else best.gain
+        chosen = finding.chosen
+        return ControlResults(worth, math.nan if chosen is None else self.flips(chosen, items))
+
+    def flips(self, trial: Trial, items: Labelled) -> float:
+        """Return the share of draws in which as many random overrides gain at least as much."""
+        chosen = self.truth[np.arange(len(self.base)), self.base.argmax(axis=1)]
+        count = np.isfinite(self.base).sum(axis=1)
+        elsewhere = (self.truth.sum(axis=1) - chosen) / (count - 1)
+        right = (items.mc1_base > 0).astype(float)
+        fixed, broken = random_flips(right, elsewhere, trial.evidence.overrides, DRAWS)
+        return (1 + int((fixed - broken >= trial.gain).sum())) / (1 + DRAWS)
 
 
-def shown(
-    items: Labelled, cells: Sequence[Cell], methods: Methods, policy: Policy
-) -> tuple[list[Scores], list[int]]:
-    """Return the scores under a policy of items with one truth, and the truths' indices."""
-    base, truth = _filled(cells, "base_scores"), _truth(cells)
-    corrected = _scored(cells, methods)[policy.method] if methods else _filled(cells, "scores")
-    withheld = items.by(policy.method).overrides & ~items.stands(policy)
-    u = np.where(withheld[:, None], base, corrected)
-    places = np.flatnonzero(truth.sum(axis=1) == 1)
-    # Finite base scores mark the candidates; the rest of a row is padding.
-    return [u[i][np.isfinite(base[i])] for i in places], truth[places].argmax(axis=1).tolist()
-
-
-def _scored(cells: Sequence[Cell], methods: Methods) -> dict[str, Rows]:
+def _scored(cells: Sequence[Cell], methods: Methods, base: Rows) -> dict[str, Rows]:
     """Return each method's scores of the items that count for MC1; the model's if it has none."""
-    scores = {name: _filled(cells, "base_scores") for name in methods}
+    scores = {name: base.copy() for name in methods}
     first = 0
     for cell in cells if methods else ():
         # The row of each answered item among those of all cells that count for MC1.
@@ -136,52 +204,6 @@ def _scored(cells: Sequence[Cell], methods: Methods) -> dict[str, Rows]:
                 if (u := method.scores(one)) is not None:
                     scores[name][row[place], : len(u)] = u
     return scores
-
-
-def control_results(
-    finding: Finding, items: Labelled, cells: Sequence[Cell], scalar: ScalarOperator
-) -> ControlResults:
-    """Test the controls under the terms of a finding."""
-    base, truth = _filled(cells, "base_scores"), _truth(cells)
-    absent = np.isneginf(base)  # padding, which must stay the lowest score
-    longest = _padded([cell.characters.at(cell.mc1_places) for cell in cells])
-    rows = {"shortest": np.where(absent, -np.inf, -longest), "longest": longest}
-    if allowed(cells, ("pmi",)):
-        blind = _filled(cells, "blind_scores")
-        rows |= {"question-blind": blind, "anti-blind": np.where(absent, -np.inf, -blind)}
-    worth = {}
-    for name, u in rows.items():
-        control = replace(items, others={name: _labelled(items, u, base, truth, name)})
-        terms = replace(finding.terms, methods=(name,))
-        best = judge(claims(control, scalar, terms), terms).chosen
-        worth[name] = 0 if best is None else best.gain
-    flips = float("nan") if finding.chosen is None else _flips(finding.chosen, items, base, truth)
-    return ControlResults(worth, flips)
-
-
-def _flips(trial: Trial, items: Labelled, base: Rows, truth: Truth) -> float:
-    """Return the share of draws in which as many random overrides gain at least as much."""
-    chosen = truth[np.arange(len(base)), base.argmax(axis=1)]
-    count = np.isfinite(base).sum(axis=1)
-    elsewhere = (truth.sum(axis=1) - chosen) / (count - 1)
-    right = (items.mc1_base > 0).astype(float)
-    fixed, broken = random_flips(right, elsewhere, trial.evidence.overrides, DRAWS)
-    hits = int((fixed - broken >= trial.gain).sum())
-    return (1 + hits) / (1 + DRAWS)
-
-
-def _labelled(items: Labelled, u: Rows, base: Rows, truth: Truth, name: str | None) -> Labelled:
-    """Return the items as these scores answer them."""
-    best = np.partition(u, -2, axis=1)[:, -2:]
-    return replace(
-        items,
-        mc1=mc1_rows(u, truth),
-        overrides=u.argmax(axis=1) != base.argmax(axis=1),
-        operators=items.operators if name is None else np.full(len(items), name),
-        margins=best[:, 1] - best[:, 0],
-        confidence=softmax(u, axis=1).max(axis=1),
-        others={},
-    )
 
 
 def _filled(cells: Sequence[Cell], name: str) -> Rows:
@@ -198,7 +220,3 @@ def _padded(cells: Sequence[Lists]) -> Rows:
         for part in cells
     ]
     return np.concatenate(rows)
-
-
-def _truth(cells: Sequence[Cell]) -> Truth:
-    return _filled(cells, "truthful") > 0

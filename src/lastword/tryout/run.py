@@ -26,7 +26,6 @@ from lastword.text.question import question_digest
 from lastword.trust.certification import Outcome, Sample, outcome, sample_of
 from lastword.trust.claims import Claim, claims
 from lastword.trust.claims import judge as judge_claims
-from lastword.trust.other_methods import control_results
 from lastword.trust.policy import CERTIFIABLE, Policy, Promise, is_probe
 from lastword.trust.terms import Terms
 from lastword.tryout.answers import answer
@@ -188,7 +187,7 @@ class TryJob:
 
         probe = claim(items.mc1_base > 0, entrant.right)
         finding = judge_claims(claims(items, sample.scalar, terms, sample.failed, probe), terms)
-        controls = control_results(finding, items, sample.cells, sample.scalar)
+        controls = sample.controls(finding)
         certified = Outcome(sample, finding, controls, questions)
         if finding.chosen is None:
             return certified
