@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from lastword.trust.automation import Automation, Errors, Rung
-from lastword.trust.certificate import Certificate, Subject
+from lastword.trust.certificate import Certificate
 from lastword.trust.claims import Trial
 from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
 from lastword.trust.monitor import BETS
 from lastword.trust.policy import Policy, family
+from lastword.trust.subject import Subject
 from lastword.trust.terms import Terms
 
 

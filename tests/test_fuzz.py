@@ -41,9 +41,10 @@ from lastword.rule.theta import Theta
 from lastword.text.chat import require_settled
 from lastword.text.question import Choice
 from lastword.text.reading import read_items
-from lastword.trust.certificate import Certificate, Subject
+from lastword.trust.certificate import Certificate
 from lastword.trust.policy import Policy
 from lastword.trust.predictions import read_plain
+from lastword.trust.subject import Subject
 from lastword.trust.terms import Terms
 from lastword.tryout.labels import read_labels
 

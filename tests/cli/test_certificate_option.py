@@ -15,8 +15,9 @@ from lastword.records.frame import load_records
 from lastword.records.info import find_cells, read_run
 from lastword.rule.geometry import margin
 from lastword.rule.theta import Theta
-from lastword.trust.certificate import Certificate, Subject
+from lastword.trust.certificate import Certificate
 from lastword.trust.policy import OFF, Policy
+from lastword.trust.subject import Subject
 from lastword.trust.terms import Terms
 
 MODEL = "lastword/demo-organism"

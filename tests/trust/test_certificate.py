@@ -19,9 +19,10 @@ from lastword.model.weights.identity import folder_digests, text_digest
 from lastword.records.explanation import explain
 from lastword.rule.theta import ScorerTheta, Theta
 from lastword.trust.automation import Automation, Errors, Rung
-from lastword.trust.certificate import Certificate, CertifiedProbe, Subject
+from lastword.trust.certificate import Certificate
 from lastword.trust.claims import Trial
 from lastword.trust.policy import OFF, Policy, family
+from lastword.trust.subject import CertifiedProbe, Subject
 from lastword.trust.terms import Terms
 
 RUNGS = (Rung(0.6, 0.3, Errors(100, 100, 0.01)), Rung(0.35, 0.8, Errors(300, 300, 0.03)))

@@ -42,7 +42,8 @@ from lastword.text.passages import Passage
 from lastword.text.prompt_template import Blind
 from lastword.text.question import Choice, Multi, Question, Single, question_digest
 from lastword.text.tokens import EncodedItem
-from lastword.trust.certificate import Certificate, Subject
+from lastword.trust.certificate import Certificate
+from lastword.trust.subject import Subject
 
 TOGETHER = 256  # texts per call of `answer`
 

@@ -10,7 +10,8 @@ from lastword.model.options import LoadOptions
 if TYPE_CHECKING:
     from lastword.model.encoder import Encoder
     from lastword.probes.probe import Probe
-    from lastword.trust.certificate import Certificate, Subject
+    from lastword.trust.certificate import Certificate
+    from lastword.trust.subject import Subject
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,8 +24,8 @@ from lastword.probes.trajectory import TrajectoryProbe
 from lastword.probes.unlike import Likeness
 from lastword.text.question import Question, question_digest, question_from, question_to
 from lastword.trust.calibration import TEMPERATURES
-from lastword.trust.certificate import CertifiedProbe, Subject
 from lastword.trust.groups import SEED
+from lastword.trust.subject import CertifiedProbe, Subject
 
 SCHEMA = 1
 SUFFIX = ".probe.safetensors"

@@ -14,17 +14,16 @@ from datetime import UTC, datetime
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import tomli_w
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from lastword.errors import CertificateError, InputError
 from lastword.files.fields import first_fault
-from lastword.model.weights.identity import model_name, text_digest
+from lastword.model.weights.identity import text_digest
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Scores, margin
-from lastword.rule.theta import Theta
 from lastword.trust.automation import Automation, Errors
 from lastword.trust.calibration import Calibration, calibrate
 from lastword.trust.claims import Finding, Trial, best_of, gain_over
@@ -32,114 +31,10 @@ from lastword.trust.evidence import Evidence
 from lastword.trust.monitor import Monitor, PredictionMonitor
 from lastword.trust.policy import BATCH, Policy, family, is_probe
 from lastword.trust.second_round import DrawnRows
+from lastword.trust.subject import CertifiedProbe, Predictions, Subject
 from lastword.trust.terms import Terms
 
 SCHEMA = 4
-# Entries of `run.json` that identify a model from the hub, by their words in refusals.
-_MARKS = {
-    "revision": "commit",
-    "quantisation": "quantisation",
-    "dtype": "dtype",
-    "head_dtype": "head dtype",
-}
-
-
-def _theta(value: Any) -> Theta:
-    # Its validators take plain values, which a strict reader does not pass on.
-    return value if isinstance(value, Theta) else Theta.from_dict(value)
-
-
-@dataclass(frozen=True)
-class Subject:
-    """The model that a certificate is for.
-
-    Attributes:
-        model: The model's name.
-        marks: Properties that distinguish it from other models with this name: digests of weights,
-            configuration, tokenizer and the base of an adapter, or the hub's commit; data types of
-            weights and head, quantisation.
-        chat: The chat template and system message around every prompt; empty if there is none.
-        theta: Constants and switches.
-    """
-
-    model: str
-    marks: Mapping[str, str] = field(default_factory=dict)
-    chat: str = ""
-    theta: Annotated[Theta, BeforeValidator(_theta)] = Theta()
-
-    @classmethod
-    def of(cls, described: Mapping[str, Any]) -> "Subject":
-        """Return the subject that a run records, or a tracer describes.
-
-        Args:
-            described: `run.json`, or `Tracer.describe()` with its `digests` as `weights`.
-        """
-        source, chat = described["model"], described.get("chat")
-        marks = dict(described.get("weights") or {})
-        marks |= {word: described.get(n) for n, word in _MARKS.items()}
-        return cls(
-            model=model_name(source),
-            marks={name: str(mark) for name, mark in marks.items() if mark},
-            chat="" if chat is None else json.dumps(chat, ensure_ascii=False, sort_keys=True),
-            theta=Theta.from_dict(described["theta"]),
-        )
-
-    def differences(self, other: "Subject") -> list[tuple[str, str, str]]:
-        """Return each property in which another model differs: its name and both values.
-
-        A mark that one of them lacks is `none`. Theta is left out.
-        """
-        marks = dict.fromkeys([*self.marks, *other.marks])
-        pairs = [
-            ("model", self.model, other.model),
-            *((name, self.marks.get(name), other.marks.get(name)) for name in marks),
-            ("chat template", self.chat, other.chat),
-        ]
-        return [(name, a or "none", b or "none") for name, a, b in pairs if a != b]
-
-    @property
-    def digest(self) -> str:
-        """A digest of the whole subject."""
-        return text_digest(json.dumps(asdict(self), sort_keys=True))
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """A system that is known by its predictions only; no model is identified.
-
-    Attributes:
-        name: The user's name of the system.
-        table: Digest of the labelled table.
-    """
-
-    name: str
-    table: str
-
-    @property
-    def digest(self) -> str:
-        """A digest of the whole subject."""
-        return text_digest(json.dumps(asdict(self), sort_keys=True))
-
-
-@dataclass(frozen=True)
-class CertifiedProbe:
-    """The probe that a certificate allows, and the split of the labels that tested it.
-
-    Attributes:
-        digest: Digest of its file.
-        question: Digest of its question.
-        seed: Seed of the split by groups.
-        fraction: Share of the groups that the probe was fitted to; the others tested it.
-        depth: Depth of the states that it reads; None for a trajectory probe, which reads all.
-        pooling: The pooling of these states.
-    """
-
-    digest: str
-    question: str
-    seed: int
-    fraction: float
-    depth: int | None = None
-    pooling: str | None = None
 
 
 @dataclass(frozen=True)
@@ -201,6 +96,8 @@ class Certificate:
     def _check_predictions(self) -> None:
         if self.errors is None or self.policy.operators or self.probe or self.second:
             raise InputError("it is for predictions, but not about them; certify again")
+        if self.automation is not None and self.automation.error != self.terms.error:
+            raise InputError("its counts do not give its threshold; certify again")
         if sum(trial.share for trial in self.trials) > 1 - self._share_of_errors + 1e-9:
             raise InputError("its shares of delta do not add up to delta; certify again")
 

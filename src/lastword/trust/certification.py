@@ -15,7 +15,7 @@ from lastword.records.store import unfinished
 from lastword.records.stored import read_cells
 from lastword.rule.geometry import Scores
 from lastword.text.prompt_template import template_name
-from lastword.trust.certificate import Certificate, CertifiedProbe, Subject
+from lastword.trust.certificate import Certificate
 from lastword.trust.claims import ControlResults, Finding, certify, gain_over
 from lastword.trust.drift import REFERENCE, rounded, sampled, statistics
 from lastword.trust.evidence import Evidence
@@ -32,6 +32,7 @@ from lastword.trust.policy import (
     scalar_operator,
 )
 from lastword.trust.record_groups import groups
+from lastword.trust.subject import CertifiedProbe, Subject
 from lastword.trust.terms import Terms
 
 if TYPE_CHECKING:

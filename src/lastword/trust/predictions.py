@@ -33,12 +33,13 @@ from lastword.trust.automation import (
     quantiles,
     rungs,
 )
-from lastword.trust.certificate import Certificate, Predictions, now
+from lastword.trust.certificate import Certificate, now
 from lastword.trust.claims import Trial
 from lastword.trust.evidence import Evidence
 from lastword.trust.groups import SEED, normal, numbers
 from lastword.trust.policy import OFF, PREDICTION, Policy
 from lastword.trust.second_round import deal
+from lastword.trust.subject import Predictions
 from lastword.trust.terms import Terms
 from lastword.trust.testing import holm
 

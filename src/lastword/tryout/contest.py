@@ -49,11 +49,11 @@ from lastword.text.forest import build
 from lastword.text.passages import Passage
 from lastword.text.prompt_template import Template, template_name
 from lastword.text.question import Choice
-from lastword.trust.certificate import CertifiedProbe
 from lastword.trust.crossfit import Folds, cross_fit, random_folds
 from lastword.trust.evidence import as_good
 from lastword.trust.groups import FRACTION, SEED, fit_part
 from lastword.trust.record_groups import Groups
+from lastword.trust.subject import CertifiedProbe
 
 if TYPE_CHECKING:
     from sklearn.model_selection import GridSearchCV
