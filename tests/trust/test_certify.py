@@ -16,7 +16,6 @@ from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import CERTIFIABLE, OFF, Policy, family, scalar_operator
 from lastword.trust.terms import Terms
-from lastword.trust.testing import at_least, upper_bound
 
 MARGINS = (0.0, 0.25, 0.5, 1.0, 2.0, 3.0)
 FAMILY = family("mix")
@@ -294,10 +293,9 @@ def wrong_certificates(rate: float, size: int = 1, rule=evidence) -> float:
     return float(np.mean([population.broken(policy) > 0.05 for policy in policies]))
 
 
-@pytest.mark.parametrize(("rate", "size"), [(0.0501, 1), (0.0501, 5)])
-def test_few_certificates_are_wrong_but_many_if_copies_count(rate, size):
-    assert wrong_certificates(rate, size) <= MOST
-    assert size == 1 or wrong_certificates(rate, size, as_single_items) > MOST + 0.05
+def test_few_certificates_on_groups_are_wrong_but_many_if_copies_count():
+    assert wrong_certificates(0.0501, 5) <= MOST
+    assert wrong_certificates(0.0501, 5, as_single_items) > MOST + 0.05
 
 
 def test_few_certified_gains_are_wrong():
@@ -331,14 +329,6 @@ def test_few_gains_among_probe_and_corrections_are_wrong():
     assert 0 < wrong / redraws <= DELTA + 3.7 * (DELTA * (1 - DELTA) / redraws) ** 0.5
 
 
-def test_tail_and_bound_agree_with_scipy():
-    assert at_least(0.05, 3 / 400, 400, True) == pytest.approx(binom.cdf(3, 400, 0.05))
-    for size, count, level in ((200, 0, 0.025), (409, 17, 0.001), (50, 50, 0.05)):
-        clopper = beta.ppf(1 - level, count + 1, size - count) if count < size else 1.0
-        assert upper_bound(count / size, size, level, True) == pytest.approx(clopper, abs=1e-9)
-    assert upper_bound(0.0, 0, 0.05, True) == 1.0
-
-
 def test_a_group_is_one_draw_whatever_its_size():
     sixty = Population.of([Kind(0.5, False, True, "decisive")]).draw(60, np.random.default_rng(3))
     copies = in_groups(sixty, 10)
@@ -356,17 +346,6 @@ def test_a_group_is_one_draw_whatever_its_size():
     # The tests for values in [0, 1] are weaker than those for 0 or 1.
     assert copied.breaks(0.05) >= alone.breaks(0.05) * (1 - 1e-9)
     assert copied.gains() >= alone.gains() * (1 - 1e-9)
-
-
-def test_the_lower_bound_of_the_net_gain_is_rarely_too_high():
-    counts = np.random.default_rng(6).multinomial(400, [0.08, 0.02, 0.9], size=500)
-    above = 0
-    for f, k, _ in counts.tolist():
-        drawn = Evidence.of_items(400, f, k)
-        bound = drawn.gain_bound(0.2)
-        above += bound > 0.06
-        assert (bound >= 0) == (drawn.gains() <= 0.2) and bound <= drawn.net
-    assert 0 < above / 500 <= 0.2
 
 
 def test_the_lower_bound_of_the_net_gain_is_a_product_of_two_bounds():

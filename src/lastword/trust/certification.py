@@ -46,11 +46,9 @@ class Sample:
     """The labelled items of one model, with their records.
 
     Attributes:
-        scalar: The model's operator in the scalar regime.
         benchmarks: Fingerprint of the items by benchmark.
         failed: Number of items that were not answered; each counts as broken.
         reference: Values of each statistic, for drift.
-        methods: The methods of the policies.
         means: Mean probabilities by label set, for batch calibration.
         run: The `run.json` of the first cell.
     """
@@ -110,10 +108,7 @@ def sample_of(
 ) -> Sample:
     """Return the sample of labelled items in cells of one model, on disk or in memory.
 
-    Args:
-        parted: The cells.
-        runs: The `run.json` of each.
-        methods: The methods of the policies; None for all that the records allow.
+    `runs` has the `run.json` of each cell. By default, all methods that the records allow are used.
 
     Raises:
         RecordError: A record does not follow from its trajectory.
@@ -181,9 +176,7 @@ class Outcome:
     """Results of the tests on a sample, with those of controls and baselines.
 
     Attributes:
-        controls: Results of controls that never read the question, in the same test.
         questions: Digests of the items' questions, if there are any.
-        probe: Description of the certified probe; None if none is certified.
         likeness: Conformal p-values of the items that tested the probe; empty if it has none.
         baselines: The chosen policy against each baseline, by the baseline's name.
     """

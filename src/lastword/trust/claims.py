@@ -126,7 +126,6 @@ class Finding:
     """Results of all tests on labelled items.
 
     Attributes:
-        base_right: Number of items that the model answers right.
         chosen: The allowed policy; None to keep correction off.
         needed: Number of items with which a policy would pass if the rates stay the same; None if
             one passes, or if no number would be enough.
@@ -186,7 +185,7 @@ def certify(items: Labelled, scalar: ScalarOperator, terms: Terms, failed: int =
         items: Labelled items of one model, as every method answers them.
         scalar: The model's operator in the scalar regime.
         terms: The promise.
-        failed: Number of further items that were not answered; each counts as broken.
+        failed: Number of further items without an answer, which count as broken.
 
     Raises:
         InputError: There are fewer groups than any policy needs.
@@ -226,11 +225,7 @@ def claims(
     failed: int = 0,
     probe: Claim | None = None,
 ) -> list[Claim]:
-    """Return the claims of all methods of the terms, with their shares of delta.
-
-    The first four arguments are those of `certify`. `probe` has the answers of a probe to the items
-    that test it.
-    """
+    """Return the claims of all methods of the terms; `probe` is that of a fitted probe."""
     family_of_claims = []
     for policy, share in family(scalar, terms.methods, terms.promise).items():
         if probe is not None and policy == probe.policy:
@@ -298,13 +293,8 @@ def needed(trials: Sequence[Trial], terms: Terms, items: int | None = None) -> i
 
     The estimate uses the sign test, which needs slightly more items than the unconditional one.
 
-    Args:
-        trials: The policies.
-        terms: The promise.
-        items: The present number of items; by default that of the trial with most.
-
-    Returns:
-        The number; None if no number would be enough.
+    `items` is their present number, by default that of the trial with most. None: no number would
+    be enough.
     """
     items = items or max(trial.evidence.items for trial in trials)
     # Each size is about 1 to 2% above the one before.

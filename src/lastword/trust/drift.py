@@ -84,17 +84,13 @@ class Martingale:
 
 
 class Drift:
-    """The tests of all statistics of a decision.
+    """The tests of all statistics of a decision; `warned` has those that have warned.
 
     A test ignores decisions that lack its statistic, such as a gate of the other regime.
 
     Args:
         reference: Values of the certificate's items by statistic.
         delta: Maximum probability of a false warning until the tests start again.
-
-    Attributes:
-        tests: The tests by statistic.
-        warned: The statistics that have warned.
     """
 
     def __init__(self, reference: Mapping[str, Iterable[float]], delta: float) -> None:

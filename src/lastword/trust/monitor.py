@@ -49,11 +49,7 @@ def log_restarted(
 ) -> Float[np.ndarray, "*streams bets"]:
     """Return log A_t = log((A_(t-1) + w_t) (1 + lambda (X_t - alpha))) for each lambda; A_0 = 0.
 
-    Args:
-        before: log A_(t-1).
-        labelled: t - 1.
-        broken: X_t, 1 if the correction broke the answer.
-        alpha: Maximum share of broken answers.
+    `before` is log A_(t-1), `labelled` is t - 1, and `broken` is X_t.
     """
     start = math.log(math.exp(log_savings(labelled)) - math.exp(log_savings(labelled + 1)))  # w_t
     return np.asarray(np.logaddexp(before, start) + _won(broken, alpha))
@@ -80,9 +76,6 @@ class Monitor:
     Attributes:
         alpha: Maximum share of broken answers.
         delta: Maximum probability that there is ever a false alarm.
-        labelled: Number of labelled answers.
-        broken: Number of answers that correction broke.
-        alarm: True from the first alarm on.
         slip: log R_t by bet; empty before the first label.
         wealth: log A_t by bet; empty before the first label.
 

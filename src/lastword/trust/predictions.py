@@ -258,11 +258,8 @@ class PlainFinding:
     """Results of the tests on a plain table.
 
     Attributes:
-        table: The table.
-        certificate: The guarantees and their counts.
         curve: The errors at or above each confidence, the highest first; empty without a
             confidence.
-        slices: Accuracy by slice.
     """
 
     table: PlainTable
