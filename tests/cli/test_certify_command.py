@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
+import populations
 import pytest
 from populations import Kind, labelled
 from synthetic import synthetic_cell, write_cells
@@ -17,6 +18,8 @@ from lastword.rule.geometry import margin
 from lastword.trust.calibration import calibrate
 from lastword.trust.certificate import Certificate
 from lastword.trust.claims import certify
+from lastword.trust.policy import Policy
+from lastword.trust.subject import CertifiedProbe, Subject
 from lastword.trust.terms import Terms
 from lastword.trust.words import summary
 
@@ -64,6 +67,20 @@ def test_a_temperature_is_fitted_on_the_answers_under_the_certificate(runs, tmp_
     assert calibrate(scores, truths) == calibration
     output = json.loads(run(runs, "--alpha", 0.4, "--calibrate", "--json").stdout)
     assert output["calibration"] == asdict(calibration)
+
+
+def test_a_certified_probe_of_the_folder_is_said_to_be_left_out(tmp_path):
+    write_cells(synthetic_cell(benchmark="halueval-qa", items=300), tmp_path)
+    policy, probe = (
+        Policy(("probe@3",), 0.0, "probe@3"),
+        CertifiedProbe("d", "q", 0, 0.5, 3, "mean"),
+    )
+    terms = Terms(0.4, methods=("probe@3",), promise="gain")
+    written = populations.certificate(Subject("m"), policy, terms, 20, 2, 50, probe=probe)
+    (tmp_path / "certificate.toml").write_text(written.to_toml(), encoding="utf-8")
+    said = run(tmp_path, "--error", 0.75).stderr
+    assert "allows probe@3, which these records do not test" in said
+    assert "the promise is that of" in said
 
 
 def test_slices_are_printed_and_add_up(runs):

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import betabinom, binom
 
+from lastword.errors import InputError
 from lastword.trust.automation import (
     Automation,
     Errors,
@@ -126,6 +127,15 @@ def test_labels_are_drawn_where_answers_are_given_one_per_group():
     drawn = Ladder(0.1, (0.9, 0.5), 0.3).draw(pool, groups, 20, 4)
     assert len(drawn) == len(set(groups[drawn])) == 20 and pool[drawn].min() >= 0.5
     assert (drawn == Ladder(0.1, (0.9, 0.5), 0.3).draw(pool, groups, 20, 4)).all()
+
+
+def test_a_ladder_without_texts_is_refused():
+    steps = curve(*draw(50, np.random.default_rng(0)), np.arange(50))
+    for pool, rows in ((np.empty(0), 10), (np.ones(5), 0)):
+        with pytest.raises(InputError, match="texts without a label"):
+            plan(steps, pool, rows=rows, error=0.1, level=0.05)
+    one = plan(steps, np.ones(30), rows=10, error=0.1, level=0.05)  # all equally sure
+    assert one.thresholds == (1.0,) and len(one.draw(np.ones(30), np.arange(30), 10, 0)) == 10
 
 
 def test_looks_share_delta_and_answerers_do():

@@ -271,7 +271,12 @@ def plan(
         error: Maximum share of wrong answers among those given.
         level: Level of each test.
         drawn: False if the labels are a random test half, so that G is 1.
+
+    Raises:
+        InputError: There are no texts, or no labels to draw.
     """
+    if not len(pool) or rows < 1:
+        raise InputError("a ladder needs texts without a label, and labels to draw")
     shares = np.arange(1, STEPS + 1) / STEPS
     # The strictest point of the curve that answers at least this share.
     of_fit = [next(step.errors for step in steps if step.share >= g - 1e-9) for g in shares]
