@@ -21,7 +21,7 @@ ASSUMPTION = (
 
 def answered(automation: Automation, delta: float) -> str:
     """Return which share of texts is answered at which error, or that none is proven."""
-    error, sure = percent(automation.error), f"{percent(1 - delta)} confidence"
+    error, sure = _limit(automation.error), _confidence(delta)
     if (rung := automation.rung(delta)) is None:
         return (
             f"No threshold is proven to keep the errors among the given answers to {error}: label "
@@ -78,7 +78,7 @@ def guaranteed(finding: Finding) -> str:
     assert finding.chosen is not None
     terms = finding.terms
     return (
-        f"with {percent(1 - terms.delta)} confidence: {_promise(terms, 'of all answers ')} "
+        f"with {_confidence(terms.delta)}: {_promise(terms, 'of all answers ')} "
         f"(counted: {_counted(finding.chosen)})"
     )
 
@@ -103,7 +103,7 @@ def not_yet(finding: Finding) -> str:
 def _promise(terms: Terms, of: str = "") -> str:
     if terms.promise == "gain":
         return _GAIN
-    return f"at most {percent(terms.alpha)} {of}are broken and {_GAIN}"
+    return f"at most {_limit(terms.alpha)} {of}are broken and {_GAIN}"
 
 
 def sliced(parts: Sequence[Slice], by: str, terms: Terms) -> str:
@@ -111,7 +111,7 @@ def sliced(parts: Sequence[Slice], by: str, terms: Terms) -> str:
     if not parts:
         return f"By {by}: no override is allowed in any slice."
     breaks = terms.promise == "breaks"
-    at_most = f"at most {percent(terms.alpha)} broken" if breaks else "a gain"
+    at_most = f"at most {_limit(terms.alpha)} broken" if breaks else "a gain"
     holds = [part.name for part in parts if part.holds]
     exceeds = [f"{p.name} ({p.broken} of {p.items})" for p in parts if p.exceeds]
     alone = f"{at_most} is shown for {', '.join(holds) or 'no slice'} alone"
@@ -153,7 +153,7 @@ def _automated(finding: PlainFinding) -> Iterator[str]:
 
 def _over_rival(finding: PlainFinding) -> Iterator[str]:
     proven, name = finding.certificate, finding.table.name
-    sure = f"with {percent(1 - proven.terms.delta)} confidence"
+    sure = f"with {_confidence(proven.terms.delta)}"
     for counts in (trial.evidence for trial in proven.trials):
         rates = (
             f"accuracy {percent(1 - finding.errors.rate)} against "
@@ -178,7 +178,7 @@ def _accuracy(finding: PlainFinding) -> Iterator[str]:
     if least is None:
         yield f"The accuracy of {name} is {of}."
     else:
-        sure = f"with {percent(1 - proven.terms.delta)} confidence"
+        sure = f"with {_confidence(proven.terms.delta)}"
         yield f"The accuracy of {name} is at least {percent(least)}, {sure}: {of}."
 
 
@@ -188,7 +188,7 @@ def _controls(controls: ControlResults) -> str:
         for name, worth in controls.worth.items()
     ]
     if not math.isnan(controls.flips):
-        sentences.append(f"random flips for as much in {percent(controls.flips)} of draws")
+        sentences.append(f"random flips for as much in {_limit(controls.flips)} of draws")
     return f"without reading the question would be certified: {', '.join(sentences)}"
 
 
@@ -240,3 +240,13 @@ def _cost(finding: Finding) -> str:
 def _counted(trial: Trial) -> str:
     evidence = trial.evidence
     return f"{evidence.broken} of {evidence.items} broken, {evidence.fixed} corrected"
+
+
+def _limit(share: float) -> str:
+    """Return a share that may be far below 1%; `percent` would round it to 0."""
+    return f"{100 * share:.3g}%"
+
+
+def _confidence(delta: float) -> str:
+    """Return `95% confidence`; it is never rounded up to 100%."""
+    return f"{100 * (1 - delta):.10g}% confidence"
