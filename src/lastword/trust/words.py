@@ -39,10 +39,7 @@ def estimated(estimates: Sequence[Estimate]) -> str:
         f"{percent(e.share)} ({percent(e.low)} to {percent(e.high)}) with {percent(e.error)}"
         for e in estimates
     )
-    return (
-        f"Estimated share of texts that can be answered, by errors among these answers: {shares}. "
-        "--error 0.1 asks for a guarantee."
-    )
+    return f"Estimated share of texts that can be answered, by errors among them: {shares}."
 
 
 def summary(
@@ -145,10 +142,12 @@ def of_table(finding: PlainFinding) -> list[str]:
 
 
 def _automated(finding: PlainFinding) -> Iterator[str]:
-    if (automation := finding.certificate.automation) is not None:
+    automation, estimates = finding.certificate.automation, finding.estimates
+    if automation is not None:
         yield answered(automation, finding.certificate.terms.delta)
-    elif estimates := finding.estimates:
-        yield estimated(estimates)
+    if estimates:
+        ask = "" if automation else " --error 0.1 asks for a guarantee."
+        yield f"{estimated(estimates)}{ask}"
 
 
 def _over_rival(finding: PlainFinding) -> Iterator[str]:
