@@ -177,16 +177,6 @@ def test_edited_blind_scores_are_refused(tmp_path, name, message):
             read_sample(tmp_path / "both")
 
 
-def test_records_without_a_depth_are_refused(tmp_path):
-    records = synthetic_cell(benchmark="halueval-qa", items=30)
-    records["trajectory"] = [np.delete(S, 3, axis=1) for S in records["trajectory"]]
-    write_cells(records, tmp_path)
-    read_sample(tmp_path)
-    rewrite(tmp_path, depth=12)
-    with pytest.raises(RecordError, match="does not have"):
-        read_sample(tmp_path)
-
-
 def test_a_failed_item_counts_as_broken(tmp_path):
     write_benchmarks(tmp_path, "halueval-qa", items=60)
     items = read_sample(tmp_path).items

@@ -237,15 +237,6 @@ def test_neither_torch_nor_transformers_is_imported(table):
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_the_encoding_option_applies_to_the_table(tmp_path):
-    path = tmp_path / "ours.csv"
-    rows = ["prediction,truth", *["grün,grün", "gelb,grün"] * 20]
-    path.write_text("\n".join(rows), encoding="cp1252")
-    assert "--encoding" in str(run("certify", path).exception)
-    done = run("certify", path, "--encoding", "cp1252", "--json")
-    assert {part["name"] for part in json.loads(done.stdout)["slices"]} == {"grün", "gelb"}
-
-
 def test_predictions_that_differ_only_in_spelling_are_noted() -> None:
     rows = [{"prediction": p, "truth": t} for p, t in [("Yes", "yes"), ("1.0", "1"), ("a", "b")]]
     table = plain_table(rows)

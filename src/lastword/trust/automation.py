@@ -278,10 +278,7 @@ def plan(
     if not len(pool) or rows < 1:
         raise InputError("a ladder needs texts without a label, and labels to draw")
     shares = np.arange(1, STEPS + 1) / STEPS
-    # The strictest point of the curve that answers at least this share.
-    of_fit = [next(step.errors for step in steps if step.share >= g - 1e-9) for g in shares]
-    wrong = np.array([one.rate * one.groups for one in of_fit])
-    right = np.array([one.groups for one in of_fit]) - wrong
+    wrong, right = _counts(steps, shares)
     best = (0.0, 0, STEPS - 1)
     for last in range(STEPS) if drawn else [STEPS - 1]:
         here = shares[: last + 1]
@@ -294,6 +291,14 @@ def plan(
     expected, first, last = best
     thresholds = np.quantile(pool, 1 - shares[first : last + 1], method="higher")
     return Ladder(error, tuple(np.unique(thresholds)[::-1].tolist()), expected)
+
+
+def _counts(steps: Sequence[Rung], shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the wrong and the right ones among the labels that fitted, for each share."""
+    # The strictest point of the curve that answers at least this share.
+    errors = [next(step.errors for step in steps if step.share >= g - 1e-9) for g in shares]
+    wrong = np.array([one.rate * one.groups for one in errors])
+    return wrong, np.array([one.groups for one in errors]) - wrong
 
 
 def _chance(
