@@ -76,7 +76,7 @@ def main() -> None:
             for size in options.sizes:
                 out = folder / (f"{workers}-{size}" + ("" if workers else ".jsonl"))
                 command = [sys.executable, "-m", "lastword", "decide", "--model", options.model]
-                command += ["--questions", str(folder / "questions.yaml"), "--output", str(out)]
+                command += ["--questions", str(folder / "questions.yaml"), "--out", str(out)]
                 command += ["--input", str(folder / f"{size}.parquet")]
                 if workers:
                     command += ["--engine", "ray", "--engine-options", f"workers={workers}"]

@@ -106,7 +106,7 @@ def items(count: int) -> list[dict]:
 def test_a_file_of_items_keeps_order_and_ids(run, model, tracer, tmp_path):
     values = items(9)
     path, output = write(tmp_path / "items.jsonl", *values), tmp_path / "decisions.jsonl"
-    code, out, err = run(*many(model, path, "--output", str(output), "--full"))
+    code, out, err = run(*many(model, path, "--out", str(output), "--full"))
     assert (code, out) == (0, "")
     decisions = [json.loads(line) for line in output.read_text().splitlines()]
     corrected = sum(d["corrected"] for d in decisions)
@@ -126,7 +126,7 @@ def test_items_that_the_tokenizer_refuses_are_all_named_and_nothing_is_written(
     long = {"prompt": "w4 " * 5000, "candidates": ["w5", "w6"]}
     path = write(tmp_path / "items.jsonl", same, items(1)[0], long)
     output = write(tmp_path / "decisions.jsonl", "as it was")
-    error = one_line(*many(model, path, "--output", str(output)))
+    error = one_line(*many(model, path, "--out", str(output)))
     assert "2 invalid rows" in error and "item twice" in error and "item line 3" in error
     assert output.read_text() == "as it was\n"
 

@@ -54,49 +54,49 @@ def test_a_text_from_standard_input_is_answered_in_a_table(run, questions, monke
     assert "the model's answers; probabilities not calibrated" in out
 
 
-def test_a_resumed_run_writes_the_same_bytes(run, questions, texts, tmp_path, monkeypatch):
-    monkeypatch.setattr("lastword.decide.decider.TOGETHER", 3)
-    texts.write_text(texts.read_text().replace("=t2", "\0") + '"long","' + "word " * 3000 + '"\n')
+def test_a_run_resumes_after_the_last_whole_answer(run, questions, texts, tmp_path):
+    texts.write_text(texts.read_text().replace("=t2", "a\u2028b"), encoding="utf-8")
     whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
-    ask = ("decide", *MODEL, "--questions", questions, "--input", texts, "--output")
-    run(*ask, whole)
-    lines = whole.read_bytes().splitlines(keepends=True)
-    assert len(lines) == 6
-    for count in range(1, 6):
-        cut.write_bytes(b"".join(lines[:count]))
-        run(*ask, cut)
-        assert cut.read_bytes() == whole.read_bytes()
-
-
-@pytest.mark.parametrize("ending", ["jsonl", "csv"])
-def test_a_run_resumes_after_the_last_whole_answer(run, questions, texts, tmp_path, ending):
-    questionnaire = read_questions(questions)
-    whole, cut = tmp_path / f"whole.{ending}", tmp_path / f"cut.{ending}"
-    ask = ("decide", *MODEL, "--questions", questions, "--input", texts, "--output")
+    ask = ("decide", *MODEL, "--questions", questions, "--input", texts, "--out")
     code, _, err = run(*ask, whole)
     assert code == 0 and "5 texts" in err
     lines = whole.read_bytes().splitlines(keepends=True)
-    count = 3 if ending == "csv" else 2
-    cut.write_bytes(b"".join(lines[:count]) + lines[count][:9])
+    cut.write_bytes(b"".join(lines[:3]) + lines[3][:9])
     code, _, err = run(*ask, cut)
-    assert code == 0 and "5 texts, 2 of them before" in err
-    names = ["=t0", "=t1", "=t2", "=t3", "=t4"]
-    if ending == "jsonl":
-        one, two = ([json.loads(x) for x in p.read_text().splitlines()] for p in (whole, cut))
-        assert [line["id"] for line in two] == names
-        for a, b in zip(one, two, strict=True):
-            p, q = (x["answers"]["lake"]["probability"] for x in (a, b))
-            assert p == pytest.approx(q, abs=1e-5)
-    else:
-        rows = list(csv.DictReader(io.StringIO(cut.read_text())))
-        assert [row["id"] for row in rows] == [f"'{name}" for name in names]  # not a formula
-        text = f"{TEXT} It is number 0, of the lake."
-        answers = Decider.demo().decide(text, questionnaire)
-        frame = to_frame([answers])
-        assert list(rows[0]) == ["id", "work", *frame.columns, "error"]
-        assert rows[0]["lake"] == str(frame["lake"][0])
-        for name in ("goods.probability", "lake.confidence", "far"):
-            assert float(rows[0][name]) == pytest.approx(frame[name][0], abs=1e-5)
+    assert code == 0 and "5 texts, 3 of them before" in err
+    one, two = (
+        [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] for path in (whole, cut)
+    )
+    assert [line["id"] for line in two] == ["=t0", "=t1", "a\u2028b", "=t3", "=t4"]
+    for a, b in zip(one, two, strict=True):
+        assert a["work"] == b["work"]
+        p, q = (x["answers"]["lake"]["probability"] for x in (a, b))
+        assert p == pytest.approx(q, abs=1e-5)
+
+
+def test_the_csv_of_many_texts_has_the_columns_of_the_frame(run, questions, texts, tmp_path):
+    out = tmp_path / "out.csv"
+    code, _, err = run("decide", *MODEL, "--questions", questions, "--input", texts, "--out", out)
+    assert code == 0 and "5 texts" in err
+    rows = list(csv.DictReader(io.StringIO(out.read_text())))
+    assert [row["id"] for row in rows] == [f"'=t{n}" for n in range(5)]  # not a formula
+    answers = Decider.demo().decide(
+        f"{TEXT} It is number 0, of the lake.", read_questions(questions)
+    )
+    frame = to_frame([answers])
+    assert list(rows[0]) == ["id", *frame.columns, "error"]
+    assert rows[0]["lake"] == str(frame["lake"][0])
+    for name in ("goods.probability", "lake.confidence", "far"):
+        assert float(rows[0][name]) == pytest.approx(frame[name][0], abs=1e-5)
+
+
+def test_answers_about_an_edited_text_are_not_kept(run, questions, texts, tmp_path):
+    out = tmp_path / "out.jsonl"
+    ask = ("decide", *MODEL, "--questions", questions, "--input", texts, "--out", out)
+    assert run(*ask)[0] == 0
+    texts.write_text(texts.read_text().replace("number 3", "number 33"))
+    code, _, err = run(*ask)
+    assert code == 1 and "answers to other questions or texts" in err
 
 
 def test_answers_to_other_questions_are_not_overwritten(run, questions, texts, tmp_path):
@@ -113,7 +113,7 @@ def test_answers_to_other_questions_are_not_overwritten(run, questions, texts, t
     pairs = [(bare, ("--questions", other)), (bare, probe), (probe, (*probe, "--unlike", "0.25"))]
     for number, (first, second) in enumerate(pairs):
         out = tmp_path / f"{number}.jsonl"
-        ask = ("decide", *MODEL, "--input", texts, "--output", out)
+        ask = ("decide", *MODEL, "--input", texts, "--out", out)
         assert run(*ask, *first)[0] == 0
         before = out.read_bytes()
         code, _, err = run(*ask, *second)
@@ -124,9 +124,9 @@ def test_a_missing_column_is_refused_with_the_names_of_the_others(run, questions
     path = tmp_path / "x.csv"
     path.write_text("body,who\nHi,me\n")
     code, _, err = run("decide", *MODEL, "--questions", questions, "--input", path)
-    assert code == 1 and "--column names one of body, who" in err
+    assert code == 1 and "--text-column names one of body, who" in err
     code, out, _ = run(
-        "decide", *MODEL, "--questions", questions, "--input", path, "--column", "body"
+        "decide", *MODEL, "--questions", questions, "--input", path, "--text-column", "body"
     )
     assert code == 0 and json.loads(out)["id"] == "row 1"
 
@@ -139,7 +139,7 @@ def test_an_invalid_row_has_an_error(run, questions, tmp_path, ending):
     lines = [*map(json.dumps, rows), "{", '{"id": "e", "text": 5}', json.dumps({"text": TEXT})]
     texts.write_text("\n".join(lines))
     ask = ("decide", *MODEL, "--questions", questions, "--input", texts)
-    code, _, err = run(*ask, "--output", out)
+    code, _, err = run(*ask, "--out", out)
     assert code == 1 and "8 texts" in err and "6 texts could not be read; `error` says why" in err
     raw = out.read_text()
     if ending == "csv":
@@ -153,12 +153,12 @@ def test_an_invalid_row_has_an_error(run, questions, tmp_path, ending):
         bare = [{key: row[key] for key in row if key != "work"} for row in result]
         assert [json.loads(line) for line in printed.splitlines()] == bare
     assert [row["id"] for row in result] == ["a", "b", "c", "d", "\\ud800", "line 6", "e", "line 8"]
-    reasons = ("NUL", "--column names one of id", "no text", "no text", "not JSON", "not int")
+    reasons = ("NUL", "--text-column names one of id", "no text", "no text", "not JSON", "not int")
     for row, reason in zip(result[1:7], reasons, strict=True):
         assert reason in row["error"]
-    code, _, err = run(*ask, "--output", out)
-    assert code == 1 and "8 of them before" in err and "6 texts could not be read" in err
-    assert out.read_text() == raw
+    code, _, err = run(*ask, "--out", out)
+    assert code == 1 and "6 texts could not be read" in err and out.read_text() == raw
+    assert ("8 of them before" in err) is (ending == "jsonl")
 
 
 def test_a_too_long_text_is_truncated_only_on_request(run, questions):

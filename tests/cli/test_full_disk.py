@@ -45,7 +45,7 @@ def test_corrections_that_cannot_be_written_leave_the_file_unchanged(command, tm
     items, out = tmp_path / "items.jsonl", tmp_path / "out.jsonl"
     items.write_text("".join(json.dumps(ITEM | {"id": str(i)}) + "\n" for i in range(40)))
     out.write_text("what was there\n")
-    args = ("correct", "--model", "lastword/demo-organism", "--input", items, "--output", out)
+    args = ("correct", "--model", "lastword/demo-organism", "--input", items, "--out", out)
     process = command(*args, "--full", most=8 * 1024)
     assert process.returncode == 1 and len(process.stderr.strip().splitlines()) == 1
     assert "cannot write" in process.stderr and str(out) in process.stderr

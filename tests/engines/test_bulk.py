@@ -83,7 +83,7 @@ def start(folder: Path, output: Path, *options: str) -> "subprocess.Popen[str]":
         "--questions",
         str(folder / "questions.yaml"),
     ]
-    command += ["--input", str(folder / "texts.parquet"), "--output", str(output)]
+    command += ["--input", str(folder / "texts.parquet"), "--out", str(output)]
     return subprocess.Popen(
         [*command, *options],
         env=os.environ | PRIORITY,

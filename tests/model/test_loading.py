@@ -77,7 +77,7 @@ def correct(tmp_path, monkeypatch, capsys):
         source, target = tmp_path / "items.jsonl", tmp_path / "decisions.jsonl"
         lines = [{"id": i.id, "prompt": i.prompt, "candidates": i.candidates} for i in ITEMS]
         source.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        command = ["correct", "--model", folder, "--input", source, "--output", target, "--full"]
+        command = ["correct", "--model", folder, "--input", source, "--out", target, "--full"]
         monkeypatch.setattr(sys, "argv", ["lastword", *map(str, command), *options])
         target.unlink(missing_ok=True)
         capsys.readouterr()

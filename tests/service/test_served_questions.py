@@ -1,4 +1,4 @@
-"""Served questions in every form: by name, with a near miss, and under --strict."""
+"""Served questions in every form: by name, with a near miss, and without --lenient."""
 
 import json
 from typing import Any
@@ -35,7 +35,7 @@ def decider(topic: Probe, tmp_path_factory: pytest.TempPathFactory) -> Decider:
 
 @pytest.fixture(scope="module")
 def lax(decider):
-    with running(decider, strict=False) as served:
+    with running(decider, lenient=True) as served:
         yield served
 
 
@@ -134,7 +134,7 @@ def test_a_served_question_can_be_asked_by_name(lax, decider, topic, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_strict_refuses_a_near_miss_of_a_served_question(decider, form):
+def test_a_near_miss_of_a_served_question_is_refused_by_default(decider, form):
     with running(decider) as served:
         for instructions, choices in NEAR:
             refused = post(served, form, instructions, choices, None, "")

@@ -41,7 +41,7 @@ def correct(
             "standard input."
         ),
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="JSONL file for the decisions.")] = None,
+    out: Annotated[Path | None, typer.Option(help="JSONL file for the decisions.")] = None,
     skip_invalid: Annotated[
         bool, typer.Option("--skip-invalid", help="Write bad items as errors and go on.")
     ] = False,
@@ -76,8 +76,8 @@ def correct(
         raise typer.BadParameter(
             "give --prompt or --messages, and at least one --candidate; or --input"
         )
-    elif output is not None or skip_invalid or encoding is not None:
-        raise typer.BadParameter("--output, --skip-invalid and --encoding go with --input")
+    elif out is not None or skip_invalid or encoding is not None:
+        raise typer.BadParameter("--out, --skip-invalid and --encoding go with --input")
     # Unknown methods and invalid text are refused before the model is loaded.
     if method != "trace":
         from lastword.methods import entry
@@ -87,7 +87,7 @@ def correct(
         from lastword.text.reading import read_items
 
         parsed = read_items(input, separator=separator, say=say, encoding=encoding)
-        _many(open_model, input, parsed, output, skip_invalid, method, full)
+        _many(open_model, input, parsed, out, skip_invalid, method, full)
         return
     from lastword.text.items import Item
 
@@ -213,7 +213,7 @@ def _lines(
             yield to_json({"id": entry.item.id, "error": str(decision)})
             continue
         early = decision.operator == "early"
-        tally.update(answered=1, corrected=decision.corrected, early=early)
+        tally.update(answered=1, corrected=int(decision.corrected), early=int(early))
         yield _line(decision, full, overrides)
 
 

@@ -1,7 +1,5 @@
 """`lastword decide`: answers typed questions about one text, or about a file of texts."""
 
-import csv
-import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,10 +9,10 @@ import typer
 
 from lastword.cli import options as opt
 from lastword.cli.model import load_decider, load_options, read_engine, with_answers
-from lastword.cli.output import check_writable, grid, say, show
+from lastword.cli.output import check_writable, grid, say, show, write_lines
 from lastword.cli.progress import tracked, waiting
 from lastword.errors import InputError, TraceError, reason
-from lastword.files.cells import csv_line, inert_cell
+from lastword.files.cells import csv_line
 from lastword.files.strict_json import from_json, to_json
 from lastword.files.wording import counted
 
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
     from lastword.engines.ray import Cluster
     from lastword.files.rows import Row
 
-_COLUMNS = ("input", "text")  # default names for --column
+_COLUMNS = ("input", "text")  # default names for --text-column
 
 
 def decide(
@@ -46,25 +44,16 @@ def decide(
             "standard input. With --engine ray a Parquet file or folder, also on s3://.",
         ),
     ] = None,
-    output: Annotated[
+    out: Annotated[
         str | None,
         typer.Option(
             metavar="PATH",
             help="File for the answers, .jsonl or .csv; with --engine ray a folder for Parquet. "
-            "Answers that it already has are not computed again.",
+            "Answers that a .jsonl file already has are not computed again.",
         ),
     ] = None,
-    column: Annotated[
-        str | None,
-        typer.Option(help="Column or key of --input with the text. Default: `input` or `text`."),
-    ] = None,
-    id: Annotated[
-        str | None,
-        typer.Option(
-            help="Column or key of --input with the row's id. Default: `id`, or one such as "
-            "`Ticket-ID`."
-        ),
-    ] = None,
+    text_column: opt.TextColumn = None,
+    id_column: opt.IdColumn = None,
     encoding: opt.Encoding = None,
     template: opt.Template = None,
     json: opt.Json = False,
@@ -76,8 +65,8 @@ def decide(
     """Answer questions about a text: a choice, yes or no, or a score, with probabilities."""
     if text is not None and input is not None:
         raise typer.BadParameter("give --text or --input, not both")
-    if input is None and (output or column or id or encoding):
-        raise typer.BadParameter("--output, --column, --id and --encoding go with --input")
+    if input is None and (out or text_column or id_column or encoding):
+        raise typer.BadParameter("--out, --text-column, --id-column and --encoding go with --input")
     from lastword.decide.questionnaire import prepare
     from lastword.decide.questions_file import read_questions
 
@@ -87,15 +76,15 @@ def decide(
     prepare(questionnaire, template, chat=True)  # refuses a bad template before the model loads
     cluster = read_engine(engine, engine_options)
     if cluster is not None:
-        if input is None or output is None:
-            raise typer.BadParameter("--engine ray takes --input and --output: Parquet")
+        if input is None or out is None:
+            raise typer.BadParameter("--engine ray takes --input and --out: Parquet")
         from lastword.engines.bulk import prepare_bulk
 
         bulk = prepare_bulk(load_decider, options, questionnaire, template)
-        _on_ray(bulk, cluster, input, output, column, id)
+        _on_ray(bulk, cluster, input, out, text_column, id_column)
         return
-    texts = None if input is None else _texts(Path(input), column, id, encoding)
-    path = None if output is None else Path(output)
+    texts = None if input is None else _texts(Path(input), text_column, id_column, encoding)
+    path = None if out is None else Path(out)
     if path is not None:
         check_writable(path)
     if texts is None and text is None:
@@ -163,9 +152,9 @@ def _text(row: "Row", column: str | None, id: str | None) -> tuple[str, Any]:
         name = str(identifier).encode("utf-8", "backslashreplace").decode()
     if place not in value:
         names = ", ".join(map(str, value))
-        return name, InputError(f"{row.place} has no text: --column names one of {names}")
+        return name, InputError(f"{row.place} has no text: --text-column names one of {names}")
     if id is not None and id not in value:
-        return name, InputError(f"{row.place} has no {id!r} for --id")
+        return name, InputError(f"{row.place} has no {id!r} for --id-column")
     return name, _input(row, value[place])
 
 
@@ -183,36 +172,37 @@ def _many(
     texts: Sequence[tuple[str, Any]],
     output: Path | None,
 ) -> None:
+    """Write the answers about many texts: as CSV once all are there, or line by line as JSON."""
     from lastword.decide.answer import ERROR, columns_of, row_of
 
-    if output is None:
-        failures = 0
+    failures = done = 0
+    if output is not None and output.suffix.lower() == ".csv":
+        columns = (*columns_of(ready.questions), ERROR)
+        lines = [csv_line(["id", *columns])]
+        for name, answer in _answers(decider, ready, texts):
+            cells = {ERROR: answer} if isinstance(answer, str) else row_of(answer)
+            lines.append(csv_line([name, *map(cells.get, columns)]))
+            failures += isinstance(answer, str)
+        write_lines(output, (line.rstrip("\n") for line in lines))
+    elif output is not None:
+        work = [*_digests(decider, ready, texts)]
+        done, failures = _resume(output, [name for name, _ in texts], work)
+        try:
+            with output.open("ab") as file:
+                answers = _answers(decider, ready, texts[done:])
+                for digest, (name, answer) in zip(work[done:], answers, strict=True):
+                    file.write(f"{_json_line(name, answer, work=digest)}\n".encode())
+                    file.flush()
+                    failures += isinstance(answer, str)
+        except OSError as error:
+            raise InputError(f"cannot write {output}: {error.strerror or error}") from error
+    else:
         for name, answer in _answers(decider, ready, texts):
             typer.echo(_json_line(name, answer))
             failures += isinstance(answer, str)
-        _report_failures(failures)
-        return
-    work = _digest(decider, ready)
-    table = output.suffix.lower() == ".csv"
-    columns = (*columns_of(ready.questions), ERROR)
-    count, failures = _resume(output, work, [name for name, _ in texts], table=table)
-    try:
-        with output.open("ab") as file:
-            if table and file.tell() == 0:
-                file.write(csv_line(["id", "work", *columns]).encode())
-            for name, answer in _answers(decider, ready, texts, count):
-                if table:
-                    cells = {ERROR: answer} if isinstance(answer, str) else row_of(answer)
-                    line = csv_line([name, work, *map(cells.get, columns)])
-                else:
-                    line = _json_line(name, answer, work=work) + "\n"
-                file.write(line.encode())
-                file.flush()
-                failures += isinstance(answer, str)
-    except OSError as error:
-        raise InputError(f"cannot write {output}: {error.strerror or error}") from error
-    before = f", {count} of them before" if count else ""
-    say(f"lastword: wrote {output}: {counted(len(texts), 'text')}{before}")
+    if output is not None:
+        before = f", {done} of them before" if done else ""
+        say(f"lastword: wrote {output}: {counted(len(texts), 'text')}{before}")
     _report_failures(failures)
 
 
@@ -224,23 +214,12 @@ def _json_line(name: str, answer: "Answers | str", **more: str) -> str:
 
 
 def _answers(
-    decider: "Decider", ready: "Questionnaire", texts: Sequence[tuple[str, Any]], done: int = 0
+    decider: "Decider", ready: "Questionnaire", texts: Sequence[tuple[str, Any]]
 ) -> "Iterator[tuple[str, Answers | str]]":
-    """Yield each text's name with its answers or error, in order; skip texts that are done.
-
-    The first piece is computed as a whole even if some of its texts are done: the texts that share
-    a forward pass affect the last digits, which must not depend on an interruption.
-    """
-    from lastword.decide.decider import TOGETHER
-
+    """Yield each text's name with its answers or error, in order."""
     readable = [value for _, value in texts if not isinstance(value, InputError)]
-    before = sum(not isinstance(value, InputError) for _, value in texts[:done])
-    again = before % TOGETHER
-    answers = decider.decide_many(readable[before - again :], ready, on_error="return")
-    for _ in range(again):
-        next(answers)
-    rest = texts[done:]
-    for name, value in tracked(rest, "deciding", len(rest)):
+    answers = decider.decide_many(readable, ready, on_error="return")
+    for name, value in tracked(texts, "deciding", len(texts)):
         answer = value if isinstance(value, InputError) else next(answers)
         yield name, reason(answer) if isinstance(answer, TraceError) else answer
 
@@ -255,46 +234,42 @@ def _report_failures(failures: int) -> None:
 # Files of answers, and resuming them
 
 
-def _digest(decider: "Decider", ready: "Questionnaire") -> str:
-    """Return a digest of questions, template, model, correction, certificate and probes."""
+def _digests(
+    decider: "Decider", ready: "Questionnaire", texts: Sequence[tuple[str, Any]]
+) -> Iterator[str]:
+    """Yield a digest of everything that each text's answers depend on."""
     from lastword.model.weights.identity import text_digest
     from lastword.text.question import question_to
 
     parts = {name: question_to(question) for name, question in ready.questions.items()}
-    promise = None if decider.certificate is None else decider.certificate.to_dict()
     probes = [probe.digest for probe in decider.probes]
-    model = str(decider.tracer.source["model"])
-    facts = [parts, ready.template.text, model, decider.method, promise, probes, decider.unlike]
-    return text_digest(to_json(facts))[:12]
+    model = {name: fact for name, fact in decider.describe().items() if name != "check"}
+    facts = to_json([parts, ready.template.text, model, probes, decider.unlike])
+    for _, value in texts:
+        text = "" if isinstance(value, InputError) else to_json(value)
+        yield text_digest(facts + text)[:12]
 
 
-def _resume(path: Path, work: str, names: Sequence[str], *, table: bool) -> tuple[int, int]:
+def _resume(path: Path, names: Sequence[str], work: Sequence[str]) -> tuple[int, int]:
     """Return the numbers of texts and of failures in a file of answers; drop a partial line."""
     if not path.exists() or path.stat().st_size == 0:
         return 0, 0
     raw = path.read_bytes()
     whole = raw[: raw.rfind(b"\n") + 1]
     try:
-        text = whole.decode()
-        if table:
-            lines = csv.DictReader(io.StringIO(text), strict=True)
-            rows = [(row["id"], row["work"], bool(row["error"])) for row in lines]
-            names = [inert_cell(name) for name in names]
-        else:
-            values = map(from_json, text.splitlines())
-            rows = [(value["id"], value["work"], "error" in value) for value in values]
-    except (ValueError, KeyError, TypeError, csv.Error) as error:
-        raise InputError(f"{path} is not a file of answers: choose another --output") from error
-    expected = [(name, work) for name in names[: len(rows)]]
-    if [(name, digest) for name, digest, _ in rows] != expected:
+        rows = [from_json(line) for line in whole.decode().split("\n")[:-1]]
+        found = [(row["id"], row["work"]) for row in rows]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is not a file of answers: choose another --out") from error
+    if found != [*zip(names, work, strict=True)][: len(found)]:
         raise InputError(
             f"{path} has answers to other questions or texts, or of another model: give another "
-            "--output, or remove it"
+            "--out, or remove it"
         )
     if len(whole) < len(raw):
         with path.open("r+b") as file:
             file.truncate(len(whole))
-    return len(rows), sum(failed for _, _, failed in rows)
+    return len(rows), sum("error" in row for row in rows)
 
 
 # Output to a terminal

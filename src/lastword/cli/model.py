@@ -2,25 +2,23 @@
 
 import logging
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING
 
 import typer
 
-from lastword.cli.options import Answers, Loading, at_least, one_of, read_pairs
+from lastword.cli.options import LOAD, Answers, Loading, read_pairs
 from lastword.cli.output import say
 from lastword.cli.progress import waiting
 from lastword.decide.options import DecideOptions
 from lastword.errors import InputError
-from lastword.model.options import HeadDtype, Quantize
-from lastword.text.tokenizer import Overflow
+from lastword.model.options import LoadOptions
 
 if TYPE_CHECKING:
     from lastword.decide.decider import Decider
     from lastword.engines.ray import Cluster
-    from lastword.rule.theta import Theta
     from lastword.text.tokenizer import Tokenizer
 
 
@@ -61,46 +59,20 @@ class _LinesOnStderr(logging.Handler):
         say(f"lastword: {record.getMessage()}")
 
 
-def _true_or_false(text: str) -> bool:
-    return one_of("true", "false")(text) == "true"
-
-
-# The keys of --load are the fields of `LoadOptions` without a separate option.
-def _theta(path: str) -> "Theta":
-    from lastword.rule.theta import Theta
-
-    return Theta.from_toml(path)
-
-
-_LOAD: dict[str, Callable[[str], Any]] = {
-    "alias": str,
-    "revision": str,
-    "gguf": str,
-    "head_dtype": one_of(*get_args(HeadDtype)),
-    "attention": str,
-    "quantize": one_of(*get_args(Quantize)),
-    "device_map": one_of("auto", "balanced", "sequential"),
-    "batch_tokens": at_least(1),
-    "prefix_cache": at_least(0),
-    "blind_cache": at_least(0),
-    "theta": _theta,
-    "invariant": float,
-    "overflow": one_of(*get_args(Overflow)),
-    "allow_bin": _true_or_false,
-    "date": str,  # the date in the chat template
-}
-
-
 def load_options(model: str, loading: Loading) -> DecideOptions:
     """Return the options of a command's model."""
     if loading.system is not None and not loading.chat_template:
         raise typer.BadParameter("--system needs --chat-template")
+    from lastword.rule.theta import Theta
     from lastword.text.chat import Chat
 
-    others = read_pairs("--load", loading.load, _LOAD)
-    day = others.pop("date", None)
+    pairs = dict(pair.partition("=")[::2] for pair in loading.load or ())
+    day, theta = pairs.pop("date", None), pairs.pop("theta", None)
     if day is not None and not loading.chat_template:
         raise typer.BadParameter("--load date needs --chat-template")
+    others = read_pairs("--load", map("=".join, pairs.items()), LoadOptions, LOAD)
+    if theta is not None:
+        others["theta"] = Theta.from_toml(theta)
     try:
         return DecideOptions(
             model,
@@ -131,9 +103,6 @@ def with_answers(
     )
 
 
-_RAY = {"address": str, "workers": int, "gpus_per_worker": float, "cpus_per_worker": float}
-
-
 def read_engine(engine: str, options: list[str] | None) -> "Cluster | None":
     """Return Ray's cluster; None for this process.
 
@@ -144,7 +113,8 @@ def read_engine(engine: str, options: list[str] | None) -> "Cluster | None":
         if options:
             raise typer.BadParameter("--engine-options goes with --engine ray")
         return None
-    values = read_pairs("--engine-options", options, _RAY)
     with waiting("loading Ray"):
         from lastword.engines.ray import Cluster
+    names = [each.name for each in fields(Cluster)]
+    values = read_pairs("--engine-options", options, Cluster, names)
     return Cluster(**{"address": os.environ.get("RAY_ADDRESS") or "local"} | values)

@@ -7,15 +7,15 @@ together are the fields of a dataclass, and a command has one parameter for all 
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from lastword.model.options import Dtype
+from lastword.model.options import Dtype, LoadOptions
 
 _model = partial(typer.Option, rich_help_panel="Model")
 _answers = partial(typer.Option, rich_help_panel="Answers")
@@ -45,6 +45,27 @@ RemoteCode = Annotated[
 ]
 
 
+# The keys of --load are the fields of `LoadOptions` without an option of their own.
+_OPTIONS = ("model", "device", "dtype", "chat", "trust_remote_code")
+LOAD = tuple(each.name for each in fields(LoadOptions) if each.name not in _OPTIONS)
+_DAY = "Date in the chat template, such as 2026-01-31."
+
+
+def attributes(of: type[Any]) -> dict[str, str]:
+    """Return what the docstrings of a dataclass and its bases say about each field."""
+    texts: dict[str, str] = {}
+    for kind in reversed(of.__mro__):
+        found = re.findall(r"^ +(\w+): ((?:.+\n?)+?)(?=^ +\w+: |\n|\Z)", kind.__doc__ or "", re.M)
+        texts |= {name: " ".join(text.split()) for name, text in found}
+    return texts
+
+
+def keys(of: type[Any], names: Iterable[str]) -> str:
+    """Return the keys of a KEY=VALUE option with their meaning, for its help."""
+    texts = attributes(of)
+    return " ".join(f"{name}: {texts[name]}" for name in names)
+
+
 def _refuse_from_variable(context: Any, option: Any, load: list[str] | None) -> list[str] | None:
     """Refuse allow_bin from an environment variable, which another program may have set."""
     source = context.get_parameter_source(option.name)
@@ -59,8 +80,7 @@ Load = Annotated[
     _model(
         metavar="KEY=VALUE",
         callback=_refuse_from_variable,
-        help="Further settings of the model, such as quantize=nf4, batch_tokens=512, "
-        "revision=COMMIT or overflow=truncate (docs/python.md lists all). Repeatable.",
+        help=f"Further settings of the model. Repeatable. {keys(LoadOptions, LOAD)} date: {_DAY}",
     ),
 ]
 
@@ -136,6 +156,7 @@ Encoding = Annotated[
     typer.Option(help="Encoding of the table, such as cp1252 or gb18030. Default: UTF-8."),
 ]
 TextColumn = Annotated[str | None, typer.Option(help="Column of the text; guessed if left out.")]
+IdColumn = Annotated[str | None, typer.Option(help="Column of the row's id; guessed if left out.")]
 Describe = Annotated[
     Path | None, typer.Option(help="TOML file that describes each label, for the prompt.")
 ]
@@ -168,8 +189,8 @@ EngineOptions = Annotated[
     list[str] | None,
     _engine(
         metavar="KEY=VALUE",
-        help="Settings of Ray (docs/engines.md), such as workers=4 or gpus_per_worker=1. "
-        "Repeatable.",
+        help="Settings of Ray: address, workers, gpus_per_worker, cpus_per_worker, such as "
+        "workers=4. Repeatable.",
     ),
 ]
 
@@ -211,25 +232,76 @@ Runs = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class Fields:
+    """Mark of a library's dataclass in a command's signature: its fields become options.
+
+    `Annotated[Settings, Fields("Service", leave_out=LIMITS)]`: names and defaults are those of the
+    fields, and the help is that of the docstring's `Attributes`.
+
+    Attributes:
+        panel: Heading of the options in the help.
+        leave_out: Fields that keep their default.
+        names: The option's name, by field, if it is not the field's.
+        settings: Further arguments of `typer.Option`, by field.
+    """
+
+    panel: str | None = None
+    leave_out: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def options(self, of: type[Any]) -> dict[str, inspect.Parameter]:
+        """Return the options of a dataclass, by field."""
+        texts = attributes(of)
+        return {
+            each.name: self._option(each, each.type, texts[each.name])
+            for each in fields(of)
+            if each.name not in self.leave_out
+        }
+
+    def _option(self, of: Any, kind: Any, text: str) -> inspect.Parameter:
+        name = self.names.get(of.name, of.name)
+        more = {"rich_help_panel": self.panel, "help": text} | dict(self.settings.get(of.name, {}))
+        flag = f"--{name.replace('_', '-')}"
+        # Without the declaration, typer gives a boolean a second flag, `--no-NAME`.
+        option = typer.Option(flag, **more) if kind is bool else typer.Option(**more)
+        if kind == str | Path | None:  # typer takes one type
+            kind = str | None
+        return inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=of.default,
+            annotation=Annotated[kind, option],
+        )
+
+
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command as typer takes it: a parameter of a dataclass becomes its fields."""
     signature = inspect.signature(command)
-    groups: dict[str, Any] = {
-        name: parameter.annotation
-        for name, parameter in signature.parameters.items()
-        if is_dataclass(parameter.annotation)
-    }
+    groups: dict[str, tuple[Any, dict[str, str]]] = {}  # by parameter: class, option by field
     options: list[inspect.Parameter] = []
     for name, parameter in signature.parameters.items():
-        group = groups.get(name)
-        parts = [parameter] if group is None else inspect.signature(group).parameters.values()
-        # By keyword, so that an option with a default may stand before one without.
-        options += [part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in parts]
+        kind = parameter.annotation
+        marks = [mark for mark in getattr(kind, "__metadata__", ()) if isinstance(mark, Fields)]
+        if marks:
+            kind = kind.__origin__
+            parts = marks[0].options(kind)
+        elif is_dataclass(kind):
+            parts = dict(inspect.signature(kind).parameters)
+        else:
+            parts = {}
+            options.append(parameter)
+        if parts:
+            groups[name] = kind, {each: part.name for each, part in parts.items()}
+            options += parts.values()
+    # By keyword, so that an option with a default may stand before one without.
+    options = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options]
 
     @wraps(command)
     def run(**values: Any) -> None:
-        for name, group in groups.items():
-            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        for name, (kind, names) in groups.items():
+            values[name] = kind(**{each: values.pop(option) for each, option in names.items()})
         command(**values)
 
     run.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
@@ -238,49 +310,32 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def read_pairs(
-    option: str, pairs: Iterable[str] | None, readers: Mapping[str, Callable[[str], Any]]
+    option: str, pairs: Iterable[str] | None, of: type[Any], names: Collection[str]
 ) -> dict[str, Any]:
     """Return the values of a KEY=VALUE option by key.
 
     Args:
         option: The option's flag.
         pairs: The user's values.
-        readers: By key, the function that parses the value or raises ValueError.
+        of: The dataclass whose fields they are.
+        names: The fields that the option sets.
 
     Raises:
         BadParameter: A pair has no `=`, an unknown key or a wrong value.
     """
-    values = {}
+    values: dict[str, Any] = {}
+    types = {each.name: each.type for each in fields(of)}
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
-        if not equals or key not in readers:
+        if not equals or key not in names:
             raise typer.BadParameter(
-                f"{option} {pair}: expected KEY=VALUE with one of {', '.join(readers)}"
+                f"{option} {pair}: expected KEY=VALUE with one of {', '.join(names)}"
             )
+        from pydantic import TypeAdapter, ValidationError
+
         try:
-            values[key] = readers[key](value)
-        except ValueError as error:
-            raise typer.BadParameter(f"{option} {pair}: {error}") from error
+            values[key] = TypeAdapter(types[key]).validate_python(value)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"].removeprefix("Input should be ")
+            raise typer.BadParameter(f"{option} {pair}: expected {reason}") from error
     return values
-
-
-def one_of(*choices: str) -> Callable[[str], str]:
-    """Return a function that accepts only one of the choices."""
-
-    def read(text: str) -> str:
-        if text not in choices:
-            raise ValueError(f"expected one of {', '.join(choices)}")
-        return text
-
-    return read
-
-
-def at_least(minimum: int) -> Callable[[str], int]:
-    """Return a function that parses an integer of at least `minimum`."""
-
-    def read(text: str) -> int:
-        if not text.isdecimal() or int(text) < minimum:
-            raise ValueError(f"expected a whole number from {minimum} on")
-        return int(text)
-
-    return read

@@ -157,9 +157,9 @@ def decide_files(
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = sys.stderr.isatty()
         columns = ray.data.read_parquet(source).schema().names
-        text = _one_of(columns, text, *_TEXTS, option="--column")
+        text = _one_of(columns, text, *_TEXTS, option="--text-column")
         rest = [name for name in columns if name != text]
-        id = _one_of(columns, id, id_column(rest), option="--id")
+        id = _one_of(columns, id, id_column(rest), option="--id-column")
         context.checkpoint_config = {
             "id_column": id,
             "checkpoint_path": f"{beside}/{bulk.digest}",

@@ -4,7 +4,9 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from annotated_types import Ge
 
 from lastword.errors import InputError
 from lastword.model.embedded import EMBEDDED
@@ -97,9 +99,9 @@ class LoadOptions:
     attention: str = "auto"
     quantize: Quantize | None = None
     device_map: str | Mapping[str, Any] | None = None
-    batch_tokens: int | None = None
-    prefix_cache: int = 256
-    blind_cache: int = 16
+    batch_tokens: Annotated[int, Ge(1)] | None = None
+    prefix_cache: Annotated[int, Ge(0)] = 256
+    blind_cache: Annotated[int, Ge(0)] = 16
     theta: "Theta | None" = None
     invariant: float | None = None
     chat: "Chat | None" = None

@@ -201,7 +201,8 @@ def _near_misses(call: Call, ready: Questionnaire) -> dict[str, str]:
     """Return a warning for each question that is almost a served one, and log it.
 
     Raises:
-        Refusal: There is one, and a probe or a certificate may be for the served one (`strict`).
+        Refusal: There is one, a probe or a certificate may be for the served one, and the service
+            is not `lenient`.
     """
     by_question = {
         name: f"this is almost the served question {served!r}, but answered without it. Send it "
@@ -212,7 +213,11 @@ def _near_misses(call: Call, ready: Questionnaire) -> dict[str, str]:
         served = sorted({*ready.near.values()})
         call.service.log.event("near_miss", request=call.id, served=served)
     decider = call.service.decider
-    if by_question and call.service.settings.strict and (decider.probes or decider.certificate):
+    if (
+        by_question
+        and not call.service.settings.lenient
+        and (decider.probes or decider.certificate)
+    ):
         name, warning = next(iter(by_question.items()))
         raise Refusal("near_miss", f"questions.{name:.80}: {warning}")
     return {

@@ -12,6 +12,7 @@ COUNTS = (
     *("batch_items", "batch_limit", "requests", "body_bytes", "candidates"),
     *("characters", "tokens", "connections", "feedback_items"),
 )
+LIMITS = (*COUNTS, "header_seconds", "feedback_seconds")  # the keys of --limits
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class Settings:
         explorer: Show the explorer at /.
         log_prompts: Log prompts and candidates.
         questions: Questions file. It is checked, and the probes that it names are loaded, at start.
-        strict: Refuse a question that is almost a served one, if probes or a certificate are
-            served; otherwise it is answered with a warning.
+        lenient: Let the model answer a question that is almost a served one, with a warning. By
+            default it is refused if a probe or a certificate is served.
         template: Template of decisions: decide/plain, decide/listed, decide/chat or a Jinja file.
     """
 
@@ -77,7 +78,7 @@ class Settings:
     explorer: bool = False
     log_prompts: bool = False
     questions: Path | None = None
-    strict: bool = True
+    lenient: bool = False
     template: str | None = None
 
     def __post_init__(self) -> None:
