@@ -200,7 +200,6 @@ def test_bench_prints_the_speed_of_programs_that_agree(run, tmp_path):
         (row,) = (line for line in table.splitlines() if line.startswith(f"│ {name} "))
         assert f"{report['seconds'][name]:.3f}" in row
         assert f"{report['seconds'][name] / report['seconds']['lm-eval hf']:.3f}" in row
-    assert "head reads" in table and "peak memory" in table
 
 
 # Progress and escapes
