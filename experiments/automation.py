@@ -8,7 +8,8 @@ states of every text of a set, SOURCE-SET.npy [texts, depths, ..., width], for t
 and smollm2 (mean pooling). A draw shuffles a set: half of N labels fit a probe, the others
 prove a share by a ladder (method, section 23). Without DATA, the ladder runs on populations whose
 true error is known at every confidence. The study is described in dev/LOG.md (*Automation*). It
-goes on where it was stopped; results go to experiments/results/automation.json, the table to .md.
+goes on where it was stopped; draws go to experiments/results/automation.json, which is too large
+to be committed, and the tables to automation.md.
 """
 
 import argparse
@@ -90,7 +91,7 @@ def prove(
     if rung is None:
         return 0.0, 0.0, False
     given = confidence >= rung.threshold
-    return float(given.mean()), float(wrong[given].mean()), True
+    return round(float(given.mean()), 4), round(float(wrong[given].mean()), 4), True
 
 
 def draws(data: Path, keep: Path, count: int, done: dict[str, Row]) -> Iterator[None]:
@@ -119,7 +120,7 @@ def proven(
     """Return the share that each method proves by as many labels as the fit has."""
     fit, rest = halves
     of_fit, fit_wrong, every, wrong = answers(source, states, y, fit)
-    result: Row = {"accuracy": 1 - float(wrong[rest].mean())}
+    result: Row = {"accuracy": round(1 - float(wrong[rest].mean()), 4)}
     steps, parts = curve(of_fit, fit_wrong, np.arange(len(fit))), (every[rest], wrong[rest])
     for error in ERRORS:
         result[f"estimate {error}"] = estimate(steps, error).share
