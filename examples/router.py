@@ -5,7 +5,7 @@
 
 The question is `team` of examples/questions.yaml, and the one that `lastword try` asks of these
 tickets (docs/try.md): served with what `try` leaves, a probe answers it under a certificate, and
-`--unlike 0.01` defers tickets that are like none of the labelled ones.
+`--novelty 0.01` defers tickets that are like none of the labelled ones.
 """
 
 import csv

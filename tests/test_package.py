@@ -192,7 +192,7 @@ WITH_MODEL = {
     "export": (*MODEL, "--questions", "questions.yaml", "folder"),
     "mcp": (*MODEL, "--questions", "questions.yaml"),
 }
-WITHOUT_MODEL = {"get", "models", "doctor", "monitor", "labels"}
+WITHOUT_MODEL = {"get", "models", "doctor", "monitor", "feedback"}
 
 
 @pytest.mark.slow

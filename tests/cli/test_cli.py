@@ -166,7 +166,7 @@ def test_invariant_of_a_folder_and_of_an_embedded_model(run, model, tracer, name
 
 def test_a_table_of_labels_is_not_a_state(one_line, tmp_path):
     (table := tmp_path / "labels.csv").write_text("text,label\na,b\n")
-    assert "give it to `lastword try`" in one_line("labels", str(table), "--out", "more.csv")
+    assert "give it to `lastword try`" in one_line("feedback", str(table), "--out", "more.csv")
 
 
 def test_models_lists_every_family_with_its_code_path(run):

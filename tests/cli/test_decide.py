@@ -110,7 +110,7 @@ def test_answers_to_other_questions_are_not_overwritten(run, questions, texts, t
     other.write_text("lake: {type: predicate, instructions: 'Is there a sea?'}")
     bare = ("--questions", questions)
     probe = (*bare, "--probe", path)
-    pairs = [(bare, ("--questions", other)), (bare, probe), (probe, (*probe, "--unlike", "0.25"))]
+    pairs = [(bare, ("--questions", other)), (bare, probe), (probe, (*probe, "--novelty", "0.25"))]
     for number, (first, second) in enumerate(pairs):
         out = tmp_path / f"{number}.jsonl"
         ask = ("decide", *MODEL, "--input", texts, "--out", out)

@@ -69,7 +69,7 @@ def test_stored_labels_are_a_table_that_try_reads(model, tmp_path, run):
         assert served.client.post("/v1/feedback", json=both).status_code == 200
         assert "likeness" in served.service.oversight.drift.tests
         assert served.metric("lastword_drift_log_wealth", statistic="likeness") != 0
-    code, out, err = run("labels", state, "--out", table)
+    code, out, err = run("feedback", state, "--out", table)
     assert code == 0 and "6" in out and "1" in err
     read = read_labels(table)
     assert [row[0] for row in read.rows] == texts
@@ -85,9 +85,9 @@ def test_without_keep_texts_the_state_has_no_text(model, tmp_path, run):
         body = {"id": answer["lastword"]["feedback_id"], "right": 0}
         assert served.client.post("/v1/feedback", json=body).status_code == 200
     assert b"secret" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
-    code, _, err = run("labels", state, "--out", tmp_path / "more.csv")
+    code, _, err = run("feedback", state, "--out", tmp_path / "more.csv")
     assert code == 1 and "--keep-texts" in err
-    assert run("labels", tmp_path / "none.db", "--out", tmp_path / "more.csv")[0] == 1
+    assert run("feedback", tmp_path / "none.db", "--out", tmp_path / "more.csv")[0] == 1
     with pytest.raises(InputError, match="--state"):
         Settings(keep_texts=True)
 

@@ -171,7 +171,7 @@ def test_labels_can_be_read_while_services_run(model, database, tmp_path, run):
     with running(model, state=database, keep_texts=True) as service:
         for item in ITEMS[:3]:
             assert label(service, ask(service, item), 0).status_code == 200
-        assert run("labels", database, "--out", tmp_path / "more.csv")[0] == 0
+        assert run("feedback", database, "--out", tmp_path / "more.csv")[0] == 0
     lines = (tmp_path / "more.csv").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 4 and all(
         item.candidates[0] in lines[i + 1] for i, item in enumerate(ITEMS[:3])

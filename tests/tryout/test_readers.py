@@ -42,7 +42,7 @@ def write_table(reader: Encoder, path: Path, count: int = 160) -> tuple[Path, st
 def test_a_reader_competes_alone_and_combined_and_can_be_served(tmp_path: Path) -> None:
     reader = write_encoder(tmp_path / "letters")
     table, text, label = write_table(Encoder(reader, "cpu"), tmp_path / "t.csv")
-    options = ["--budget", "0s", "--reader", reader, "--json", "--out", tmp_path / "out"]
+    options = ["--budget", "0s", "--encoder", reader, "--json", "--out", tmp_path / "out"]
     figures = json.loads(run_try(table, *options).stdout)
     names = [line["name"] for line in figures["contest"]["lines"]]
     assert any(name.startswith("probe@letters:") for name in names)
@@ -59,7 +59,7 @@ def test_a_reader_competes_alone_and_combined_and_can_be_served(tmp_path: Path) 
     assert all(f"--reader {reader}" in line for line in commands if line.startswith("lastword"))
     command = ["decide", *MODEL, "--certificate", str(tmp_path / "out" / "certificate.toml")]
     command += ["--questions", str(tmp_path / "out" / "questions.yaml"), "--json"]
-    answer = CliRunner().invoke(app, [*command, "--reader", str(reader), "--text", text])
+    answer = CliRunner().invoke(app, [*command, "--encoder", str(reader), "--text", text])
     assert answer.exit_code == 0, answer.output
     output = json.loads(answer.stdout)["answer"]
     assert (output["choice"], output["method"]) == (label, probe.name)

@@ -186,7 +186,7 @@ def test_rows_with_invalid_labels_or_options_are_named(change, message) -> None:
 
 
 def test_a_label_quoted_against_formulas_is_its_option() -> None:
-    """`lastword labels` writes the label `=x` as `'=x`, but the list of options unchanged."""
+    """`lastword feedback` writes the label `=x` as `'=x`, but the list of options unchanged."""
     rows = [{"text": t, "label": "'=x", "choices": '["=x", "y"]'} for t in TWELVE]
     columns = TableOptions(text="text", label="label", choices="choices")
     assert {row.truth for row in read_labels(rows, columns).rows} == {"=x"}

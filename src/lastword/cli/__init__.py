@@ -27,10 +27,10 @@ from lastword.cli.demo import demo
 from lastword.cli.doctor import doctor
 from lastword.cli.evaluate import eval_
 from lastword.cli.export import export
+from lastword.cli.feedback import feedback
 from lastword.cli.get import get
 from lastword.cli.invariant import invariant
 from lastword.cli.label import label
-from lastword.cli.labels import labels
 from lastword.cli.lm_eval import PASSED_ON, lm_eval
 from lastword.cli.mcp import mcp
 from lastword.cli.merge import merge
@@ -46,10 +46,10 @@ from lastword.errors import InputError, TraceError, missing_package
 from lastword.files.wording import shorten
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Try it": (demo, get, models, doctor),
-    "Your model": (label, try_, correct, decide, invariant, certify, monitor),
-    "The lab": (eval_, paper, merge, report, ablate, compare, bench, lm_eval),
-    "Serve": (serve, export, labels, mcp),
+    "Your task": (label, try_, decide, serve, certify, monitor),
+    "Start": (demo, get, doctor),
+    "Research": (correct, eval_, paper, report, ablate, compare, bench, invariant, lm_eval),
+    "The rest": (merge, models, export, feedback, mcp),
 }
 
 app = typer.Typer(

@@ -76,14 +76,16 @@ def certify(
         ),
     ] = None,
     json: opt.Json = False,
-    prediction: Annotated[str | None, _table(help="Column of the prediction.")] = None,
-    truth: Annotated[str | None, _table(help="Column of the right answer.")] = None,
-    confidence: Annotated[str | None, _table(help="Column of the confidence.")] = None,
-    rival: Annotated[str | None, _table(help="Column of another system's prediction.")] = None,
+    prediction_column: Annotated[str | None, _table(help="Column of the prediction.")] = None,
+    truth_column: Annotated[str | None, _table(help="Column of the right answer.")] = None,
+    confidence_column: Annotated[str | None, _table(help="Column of the confidence.")] = None,
+    rival_column: Annotated[
+        str | None, _table(help="Column of another system's prediction.")
+    ] = None,
     group: Annotated[
         str | None, _table(help="Column whose equal values belong together, such as an author.")
     ] = None,
-    text: Annotated[str | None, _table(help="Column of the text.")] = None,
+    text_column: Annotated[str | None, _table(help="Column of the text.")] = None,
     name: Annotated[str | None, _table(help="Name of the system; default: the file's.")] = None,
     encoding: Annotated[
         str | None, _table(help="Encoding of the table, such as cp1252. Default: UTF-8.")
@@ -94,7 +96,9 @@ def certify(
         from lastword.cli.certify_table import certify_table
         from lastword.trust.predictions import PlainColumns
 
-        columns = PlainColumns(prediction, truth, confidence, rival, group, text)
+        columns = PlainColumns(
+            prediction_column, truth_column, confidence_column, rival_column, group, text_column
+        )
         shares = 0.05 if delta is None else delta, error
         certify_table(runs, columns, name, encoding, *shares, by, out, json=json)
         return
@@ -155,7 +159,7 @@ def _terms_of_try(runs: Path) -> "Terms":
     if certificate.probe is not None:
         say(
             f"{path} allows {certificate.policy.method}, which these records do not test: label "
-            "texts that did not train it, answer them by `lastword decide --output ANSWERS.csv`, "
+            "texts that did not train it, answer them by `lastword decide --out ANSWERS.csv`, "
             "add the right answers as a column truth, and certify that table"
         )
     say(f"the promise is that of {path}: {terms.promise}; --promise asks for another")

@@ -31,15 +31,15 @@ def label(
     choices: Annotated[str, typer.Option(help="The options: a,b,c, or a file with one per line.")],
     instructions: opt.Instructions = None,
     describe: opt.Describe = None,
-    text: opt.TextColumn = None,
-    label: Annotated[
+    text_column: opt.TextColumn = None,
+    label_column: Annotated[
         str | None, typer.Option(help="Column for the labels in the written files.")
     ] = None,
-    id: opt.RowId = None,
+    id_column: opt.IdColumn = None,
     group: opt.Group = None,
     encoding: opt.Encoding = None,
     template: opt.Template = None,
-    reader: opt.Contestants = None,
+    encoder: opt.Contestants = None,
     promise: opt.Promise = "gain",
     alpha: opt.Alpha = 0.05,
     delta: opt.Delta = 0.05,
@@ -57,7 +57,9 @@ def label(
 ) -> None:
     """Label texts on a local page; about 100 labels train a probe and prove its gain."""
     options = load_options(model, loading)
-    table = TableOptions(text, label, choices, describe, instructions, id, encoding, group)
+    table = TableOptions(
+        text_column, label_column, choices, describe, instructions, id_column, encoding, group
+    )
     with waiting("reading the table"):
         from lastword.service.labelling import Labels, create_label_app
         from lastword.service.server import run
@@ -72,7 +74,7 @@ def label(
             return Tracer.from_pretrained(options)
 
         terms = Terms(alpha=alpha, delta=delta, methods=CERTIFIABLE, promise=promise)
-        readers = partial(load_readers, reader, loading.device)
+        readers = partial(load_readers, encoder, loading.device)
         job = label_job(file, table, out, load_model, terms, template, readers)
 
     def started(address: str) -> None:

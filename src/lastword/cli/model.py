@@ -98,8 +98,8 @@ def with_answers(
         certificate=answers.certificate,
         correction=answers.correction,
         probes=(*(answers.probe or ()), *probes),
-        readers=answers.reader or (),
-        unlike=answers.unlike,
+        readers=answers.encoder or (),
+        unlike=answers.novelty,
     )
 
 

@@ -7,6 +7,7 @@ together are the fields of a dataclass, and a command has one parameter for all 
 
 import inspect
 import re
+import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial, wraps
@@ -123,7 +124,7 @@ class Answers:
         list[Path] | None,
         _answers(help="Probe file of `lastword try`; it answers its question. Repeatable."),
     ] = None
-    reader: Annotated[
+    encoder: Annotated[
         list[str] | None,
         _answers(
             metavar="MODEL",
@@ -132,17 +133,45 @@ class Answers:
     ] = None
     correction: Correction = None
     certificate: Certificate = None
-    unlike: Annotated[
+    novelty: Annotated[
         float,
         _answers(
             min=0,
             max=1,
-            help="Defer a probe's answer if the text is unlike the labelled ones: its p-value is "
-            "below this.",
+            help="Defer a probe's answer if the p-value of its text, of being like the labelled "
+            "texts, is below this; 0 is off.",
         ),
     ] = 0.0
 
 
+def _read_folder(context: Any, argument: Any, folder: Path | None) -> Path | None:
+    """Take the defaults of the options from the `lastword.toml` of a folder."""
+    if folder is None:
+        return None
+    path = folder / "lastword.toml"
+    if not path.is_file():
+        raise typer.BadParameter(
+            f"{path} is missing: `lastword try` and `lastword label` write it once something is "
+            "certified"
+        )
+    values = tomllib.loads(path.read_text(encoding="utf-8"))
+    for name in ("certificate", "questions"):
+        if name in values:
+            values[name] = str(folder / values[name])
+    context.default_map = values
+    return folder
+
+
+Trial = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="FOLDER",
+        is_eager=True,  # before the options, whose defaults it sets
+        callback=_read_folder,
+        help="Folder of `lastword try` or `lastword label`: its lastword.toml has the model and "
+        "the other options.",
+    ),
+]
 Contestants = Annotated[
     list[str] | None,
     typer.Option(
@@ -161,7 +190,6 @@ Describe = Annotated[
     Path | None, typer.Option(help="TOML file that describes each label, for the prompt.")
 ]
 Instructions = Annotated[str | None, typer.Option(help="The question about each text.")]
-RowId = Annotated[str | None, typer.Option(help="Column of the row's id; guessed if left out.")]
 Group = Annotated[
     str | None,
     typer.Option(help="Column that dependent texts share, such as an author. Default: `group`."),

@@ -26,6 +26,7 @@ _FLAGS = Fields(
 
 def serve(
     *,
+    folder: opt.Trial = None,
     model: opt.Model,
     answers: opt.Answers,
     settings: Annotated[Settings, _FLAGS],

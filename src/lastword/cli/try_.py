@@ -27,8 +27,8 @@ def try_(
         ),
     ],
     model: opt.Model,
-    text: opt.TextColumn = None,
-    label: Annotated[
+    text_column: opt.TextColumn = None,
+    label_column: Annotated[
         str | None, typer.Option(help="Column of the right answer; guessed if left out.")
     ] = None,
     choices: Annotated[
@@ -40,7 +40,7 @@ def try_(
     ] = None,
     describe: opt.Describe = None,
     instructions: opt.Instructions = None,
-    id: opt.RowId = None,
+    id_column: opt.IdColumn = None,
     group: opt.Group = None,
     encoding: opt.Encoding = None,
     template: opt.Template = None,
@@ -56,7 +56,7 @@ def try_(
             help="Fit and rank by accuracy, or balanced: by the mean recall over classes."
         ),
     ] = "accuracy",
-    reader: opt.Contestants = None,
+    encoder: opt.Contestants = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for all results, and for labels.csv, the rows to label next."),
@@ -69,7 +69,9 @@ def try_(
 ) -> None:
     """Test a model on labelled examples, and report what to run and how much it gains."""
     options = load_options(model, loading)
-    table = TableOptions(text, label, choices, describe, instructions, id, encoding, group)
+    table = TableOptions(
+        text_column, label_column, choices, describe, instructions, id_column, encoding, group
+    )
     with waiting("reading the table"):
         from lastword.tryout.rounds import POLICY, begun, finish, read_trial
 
@@ -94,7 +96,7 @@ def try_(
         from lastword.tryout.run import ready
 
         terms = Terms(alpha=alpha, delta=delta, methods=CERTIFIABLE, promise=promise)
-        readers = [] if labels.question is None else load_readers(reader, loading.device)
+        readers = [] if labels.question is None else load_readers(encoder, loading.device)
         job = ready(
             decider.tracer,
             labels,
@@ -107,7 +109,7 @@ def try_(
         plan = job.plan()
     for line in plan:
         say(line)
-    if reader and labels.question is None:
+    if encoder and labels.question is None:
         say("Options differ by row, so no sentence encoder takes part")
     elif not readers and labels.question is not None:
         say("No sentence encoder takes part: `lastword get minilm` fetches one (83 MB)")

@@ -148,7 +148,7 @@ def decide_files(
         raise RecordError(f"cannot reach {beside}: {error}") from error
     if done and [entry.base_name for entry in done] != [bulk.digest]:
         raise InputError(
-            f"{output} has answers to other questions, or of another model: give another --output, "
+            f"{output} has answers to other questions, or of another model: give another --out, "
             f"or remove it with {beside}"
         )
     # By default, Ray starts 32 processes for each table, to read the footers of its files.

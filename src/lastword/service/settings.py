@@ -44,7 +44,7 @@ class Settings:
         feedback_seconds: Time for which an answer is remembered; a week by default.
         state: File that keeps the monitor, drift and remembered answers over a restart, or the
             postgresql:// address of a database that several services share.
-        keep_texts: Keep the texts and options of answers in the state, for `lastword labels`.
+        keep_texts: Keep the texts and options of answers in the state, for `lastword feedback`.
         explorer: Show the explorer at /.
         log_prompts: Log prompts and candidates.
         questions: Questions file. It is checked, and the probes that it names are loaded, at start.

@@ -299,7 +299,9 @@ def certify_plain(
     if by is not None and not any(by in row for row in table.rows):
         raise InputError(f"the table has no column {by!r} to slice by")
     if error is not None and table.confidence is None:
-        raise InputError("--error needs a column of confidences; name it by --confidence NAME")
+        raise InputError(
+            "--error needs a column of confidences; name it by --confidence-column NAME"
+        )
     labelled, groups = table.labelled, table.groups
     wrong = (table.predictions != table.truths)[labelled]
     trials: tuple[Trial, ...] = ()

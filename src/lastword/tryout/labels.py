@@ -193,7 +193,7 @@ def labelled_already(source: str) -> InputError:
     """Return the error of a table that should have no labels."""
     return InputError(
         f"{source} has labels already. Test a model on them with `lastword try`, or name an empty "
-        "or new column for the labels with --label"
+        "or new column for the labels with --label-column"
     )
 
 
@@ -327,8 +327,8 @@ def _label(rows: Sequence[Row], columns: Sequence[str]) -> str:
     if len(candidates) != 1:
         many = "several columns repeat" if candidates else "no column repeats"
         raise InputError(
-            f"cannot tell which column is the label: {many} few values. Choose one with --label "
-            f"({', '.join(columns)})"
+            f"cannot tell which column is the label: {many} few values. Choose one "
+            f"with --label-column ({', '.join(columns)})"
         )
     return candidates[0]
 

@@ -1,4 +1,4 @@
-"""`lastword labels`: exports the labels that a service received, as a table for `lastword try`."""
+"""`lastword feedback`: exports the labels that a service received."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ from lastword.files.cells import csv_line
 from lastword.files.wording import counted
 
 
-def labels(
+def feedback(
     state: Annotated[
         str, typer.Argument(metavar="STATE", help="File or address of `lastword serve --state`.")
     ],
