@@ -31,9 +31,6 @@ class Hub:
         gated: Whether access is refused even with a token.
         ranges: Whether ranges are served.
         large: Suffixes of files that are redirected to the store.
-        busy: Number of requests that get status 429, with this Retry-After.
-        drop: Number of bodies that stop after half of their bytes.
-        mute: Suffixes of files whose bodies are empty.
         status: Status of all answers, if set.
         served: Bytes of bodies sent, by file.
         requests: (port's role, path, Range, Authorization) of every request.
@@ -46,10 +43,6 @@ class Hub:
     gated: bool = False
     ranges: bool = True
     large: tuple[str, ...] = (".safetensors",)
-    busy: int = 0
-    retry_after: str | None = "0"
-    drop: int = 0
-    mute: tuple[str, ...] = ()
     status: int | None = None
     served: dict[str, int] = field(default_factory=dict)
     requests: list[tuple[str, str, str | None, str | None]] = field(default_factory=list)
@@ -79,26 +72,15 @@ def _handler(hub: Hub, role: str) -> type[BaseHTTPRequestHandler]:
                 self.send_header(name.replace("_", "-"), value)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            sent = body
-            if body and hub.drop and status in (200, 206) and len(body) > 8:
-                hub.drop -= 1
-                sent = body[: len(body) // 2]
-                self.close_connection = True
-            file = self.path.rpartition("/")[2]
-            if hub.mute and file.endswith(hub.mute) and role == "store":
-                sent, self.close_connection = b"", True
             if self.command == "HEAD":
                 return
-            hub.served[file] = hub.served.get(file, 0) + len(sent)
-            self.wfile.write(sent)
+            file = self.path.rpartition("/")[2]
+            hub.served[file] = hub.served.get(file, 0) + len(body)
+            self.wfile.write(body)
 
         def do_GET(self) -> None:
             byte_range, token = self.headers.get("Range"), self.headers.get("Authorization")
             hub.requests.append((role, self.path, byte_range, token))
-            if hub.busy:
-                hub.busy -= 1
-                extra = {"Retry_After": hub.retry_after} if hub.retry_after is not None else {}
-                return self.answer(429, b"slow down", **extra)
             if role == "hub" and (refused := self.refusal(token)):
                 return self.answer(refused[0], b"no", X_Error_Code=refused[1])
             if role == "hub" and self.path.startswith("/api/models/org/model"):

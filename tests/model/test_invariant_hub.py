@@ -18,7 +18,7 @@ from lastword.errors import CheckpointError
 from lastword.model.forecast import forecast
 from lastword.model.loading import load, load_tokenizer
 from lastword.model.options import LoadOptions
-from lastword.model.weights.hub import HubFiles, UnreachableError, find_commit, open_gguf
+from lastword.model.weights.hub import HubFiles, download, find_commit
 from lastword.model.weights.invariant import Factors, read_invariant
 from lastword.rule.theta import Theta
 
@@ -32,14 +32,6 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hub_server.
     folder = planted.write(tmp_path / "files", LLAMA.config, LLAMA.tensors(), shards=SHARDS)
     with hub_server.instead(folder, tmp_path, monkeypatch) as hub:
         yield hub
-
-
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return a list of the seconds that would have been waited."""
-    seconds: list[float] = []
-    monkeypatch.setattr("lastword.model.weights.hub.time.sleep", seconds.append)
-    return seconds
 
 
 def read(name: str = "org/model", **options: Any) -> Factors:
@@ -93,9 +85,8 @@ def test_a_forecast_downloads_only_headers(hub, tmp_path):
     result = forecast(LoadOptions("org/model", device="cpu"))
     headers, served = traffic(hub)
     assert served <= 1.02 * headers
-    assert result.disk == sum(tensor.nbytes for tensor in tensors.values()) and result.depth == 10
-    missing = forecast(LoadOptions("org/nothing", device="cpu")).missing
-    assert len(missing) == 1 and missing[0].startswith("org/nothing does not exist")
+    assert result.disk == sum(tensor.nbytes for tensor in tensors.values())
+    assert "does not exist" in forecast(LoadOptions("org/nothing", device="cpu")).missing[0]
 
 
 def test_only_headers_and_five_tensors_are_downloaded(hub, tmp_path):
@@ -116,7 +107,7 @@ def test_only_headers_and_five_tensors_are_downloaded(hub, tmp_path):
         {"shards": 1},  # one file without an index
         {"large": ()},  # a mirror that serves files without redirect
         {"token": "hf_secret"},  # set in the environment below
-        {"commit": None},
+        {"ranges": False},
     ],
 )
 def test_all_kinds_of_hub_give_the_same_value(state, hub, tmp_path, monkeypatch):
@@ -127,11 +118,11 @@ def test_all_kinds_of_hub_give_the_same_value(state, hub, tmp_path, monkeypatch)
     assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
 
 
-def test_a_revision_is_resolved_once_to_its_commit(hub):
+def test_a_revision_is_resolved_to_its_commit(hub):
     read(revision="v2")
     paths = [path for role, path, _, _ in hub.requests if role == "hub"]
-    assert paths[0] == "/org/model/resolve/v2/config.json"
-    assert all(f"/resolve/{hub.commit}/" in path for path in paths[1:])
+    tensors = [path for path in paths if path.endswith(".safetensors")]
+    assert tensors and all(f"/resolve/{hub.commit}/" in path for path in tensors)
 
 
 def test_the_token_is_sent_only_to_the_hub(hub, monkeypatch):
@@ -143,51 +134,14 @@ def test_the_token_is_sent_only_to_the_hub(hub, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("busy", "retry_after", "waited"),
-    [
-        (3, "7", [7.0, 7.0, 7.0]),
-        (3, None, [1.0, 2.0, 4.0]),
-        (1000, "7", "status 429"),
-        (1, "4000", "asks to wait 4000 s"),
-    ],
-)
-def test_busy_answers_are_retried_a_limited_number_of_times(busy, retry_after, waited, hub, waits):
-    hub.busy, hub.retry_after = busy, retry_after
-    if isinstance(waited, list):
-        assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
-        assert waits == waited
-    else:
-        assert waited in refusal()
-        assert len(waits) == (5 if busy == 1000 else 0)
-
-
-def test_dropped_downloads_are_resumed(hub, waits):
-    read()
-    whole = sum(hub.served.values())
-    hub.served.clear()
-    hub.commit, hub.drop = "f" * 40, 4
-    assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
-    assert hub.drop == 0 and len(waits) == 4
-    assert sum(hub.served.values()) == whole
-
-
-def test_a_connection_that_always_drops_is_an_error(hub, waits):
-    hub.mute = (".safetensors",)
-    assert "did not give model-0000" in refusal()
-    assert len(waits) == 5
-
-
-@pytest.mark.parametrize(
     ("state", "query", "words", "login"),
     [
-        ({"gated": True}, {}, "gated (403)", True),
-        ({"token": "x"}, {}, "gated (401)", True),
+        ({"gated": True}, {}, "is gated", True),
+        ({"token": "x"}, {}, "is gated", True),
         ({"token": "x"}, {"HF_TOKEN": "hf_wrong"}, "log in", True),
         ({}, {"name": "org/other"}, "does not exist", True),
-        ({}, {"name": "org/other", "HF_TOKEN": "t"}, "org/other", False),
         ({}, {"revision": "v9"}, "no revision v9", False),
-        ({"status": 404}, {}, "neither a folder", False),
-        ({"status": 410}, {}, "answers 410", False),
+        ({"status": 410}, {}, "did not give config.json", False),
     ],
 )
 def test_refusals_advise_what_to_do(state, query, words, login, hub, monkeypatch):
@@ -196,7 +150,6 @@ def test_refusals_advise_what_to_do(state, query, words, login, hub, monkeypatch
         monkeypatch.setenv("HF_TOKEN", token)
     message = refusal(**{name: value for name, value in query.items() if name != "HF_TOKEN"})
     assert words in message and ("log in" in message) == login
-    assert len(hub.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -209,7 +162,7 @@ def test_invalid_revisions_and_file_names_are_not_requested(text, hub):
         with pytest.raises(CheckpointError, match="names no revision of org/model"):
             read(LoadOptions("org/model", revision=text))
     with pytest.raises(CheckpointError, match="names no file of org/model"):
-        open_gguf("org/model", text)
+        download("org/model", text, None)
     assert not hub.requests
 
 
@@ -221,19 +174,13 @@ def test_a_model_without_safetensors_is_refused(hub, tmp_path):
     assert "no safetensors" in refusal()
 
 
-def test_a_server_without_byte_ranges_is_refused(hub):
-    hub.ranges = False
-    assert "byte ranges" in refusal()
-
-
-def test_a_truncated_file_is_refused(hub, waits):
+def test_a_truncated_file_is_refused(hub):
     for file in hub.folder.glob("*.safetensors"):
         file.write_bytes(file.read_bytes()[:-4])
     assert "cut short" in refusal()
-    assert waits == []
 
 
-def download(cache: Path) -> None:
+def put(cache: Path) -> None:
     """Put the model into the cache of the hub's client."""
     folder = cache / "models--org--model"
     planted.write(folder / "snapshots" / hub_server.COMMIT, LLAMA.config, LLAMA.tensors())
@@ -242,30 +189,27 @@ def download(cache: Path) -> None:
 
 
 def test_a_downloaded_model_is_read_from_disk(hub, tmp_path):
-    download(tmp_path / "hf")
+    put(tmp_path / "hf")
     assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
-    assert set(hub.served) == {"config.json"}
+    assert not any(file.endswith(".safetensors") for file in hub.served)
 
 
-def test_an_unreachable_hub_is_an_error_after_three_attempts(hub, waits, tmp_path, monkeypatch):
+def test_an_unreachable_hub_is_an_error_unless_the_model_was_downloaded(hub, tmp_path, monkeypatch):
     with closing(socket.socket()) as unused:  # bound, not listening: connections are refused
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
         monkeypatch.setenv("HF_ENDPOINT", f"http://user:secret@127.0.0.1:{port}")
         message = refusal()
-        assert "in 3 attempts" in message and "lastword get smollm2-135m" in message
+        assert "did not give config.json" in message and "lastword get smollm2-135m" in message
         assert "secret" not in message
-        assert waits == [1.0, 2.0]
-        with pytest.raises(UnreachableError):
-            find_commit("org/model", None)
-        download(tmp_path / "hf")
+        put(tmp_path / "hf")
         assert find_commit("org/model", None) == hub_server.COMMIT
 
 
 def test_offline_reads_the_download_or_is_an_error(hub, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE is set" in refusal()
-    download(tmp_path / "hf")
+    put(tmp_path / "hf")
     assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
     assert hub.requests == []
 
@@ -280,7 +224,7 @@ def test_a_local_folder_is_preferred_to_the_hub(hub, tmp_path, monkeypatch):
 
 def test_byte_ranges_are_exact(hub):
     file = next(hub.folder.glob("*.safetensors"))
-    files = HubFiles("org/model", None)
+    files = HubFiles("org/model", hub_server.COMMIT)
     assert files.read(file.name, 3, 11) == file.read_bytes()[3:11]
     assert files.read("config.json") == (hub.folder / "config.json").read_bytes()
     assert files.read("absent.json") is None

@@ -1,15 +1,16 @@
 """Models loaded from GGUF files: equal to the written models, or refused before loading."""
 
 import hashlib
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gguf
 import gguf_files
 import hub_server
-import huggingface_hub.utils
 import numpy as np
 import populations
 import pytest
@@ -22,16 +23,24 @@ from transformers import PreTrainedModel
 from lastword import Decider, Tracer
 from lastword.errors import CertificateError, ModelError, UnsupportedModelError
 from lastword.model import loading
+from lastword.model.gguf import read_header
 from lastword.model.loaded import Loaded
 from lastword.model.options import LoadOptions
 from lastword.model.splitters import PRE, settle_splitter
-from lastword.model.weights.gguf import Header
 from lastword.model.weights.invariant import model_invariant
 from lastword.rule.theta import Theta
 from lastword.trust.policy import Policy
 from lastword.trust.terms import Terms
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Yield the cache of converted files, apart from the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LASTWORD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield Path(os.environ["LASTWORD_CACHE"]) / "gguf"
 
 
 def load(path: Path | str, **options: Any) -> Loaded:
@@ -178,19 +187,11 @@ class TestHub:
         again = Tracer.from_pretrained("org/model", gguf="tiny.Q8_0.gguf", device="cpu")
         assert again.describe() == about
 
-    def test_a_too_large_file_is_not_downloaded(self, hub, monkeypatch):
-        monkeypatch.setattr("lastword.model.memory.available", lambda _: 1000)
-        size = (hub.folder / "tiny.Q8_0.gguf").stat().st_size
-        hub.served.clear()
-        assert "GB are free" in refusal("org/model", gguf="tiny.Q8_0.gguf")
-        assert hub.served["tiny.Q8_0.gguf"] <= size + 16  # at most the piece of the header
-        assert not list(Path(huggingface_hub.constants.HF_HUB_CACHE).rglob("*.gguf"))
-
 
 class TestRefused:
-    def test_missing_quantised_again_or_too_large(self, llama, tmp_path, monkeypatch):
+    def test_missing_or_too_large(self, llama, tmp_path, monkeypatch):
         assert "there is no file" in refusal(tmp_path, gguf="none.gguf")
-        assert "quantised already (F32)" in refusal(llama, quantize="int8")
+        assert "org/x" in refusal("org/x", gguf="../none.gguf")
         monkeypatch.setattr("lastword.model.memory.available", lambda _: 1000)
         assert "GB are free" in refusal(llama)
 
@@ -237,28 +238,17 @@ def test_a_certificate_refuses_other_weights_and_precisions(tmp_path):
         ("gpt-2", "Don|'t| (|hi|)| 1234"),
         ("smollm", "Don|'t| (|hi|)| |1|2|3|4"),
         ("stablelm2", "Don|'t| (|hi|)| |1|2|3|4"),
-        ("chatglm-bpe", "Don|'t| (|hi|)| |123|4"),
         ("default", "Don|'|t| |(|hi|)| |123|4"),
         (None, "Don|'|t| |(|hi|)| |123|4"),
-        ("falcon", "Don|'|t| |(|hi|)| |123|4"),
-        ("viking", "Don't| (|hi|)| |1|2|3|4"),
     ],
 )
 def test_text_is_split_as_by_llama_cpp(name, expected, caplog):
     values = {"tokenizer.ggml.model": "gpt2"} | ({} if name is None else {PRE: name})
     tokenizer = SimpleNamespace(backend_tokenizer=SimpleNamespace(pre_tokenizer=None))
-    settle_splitter(tokenizer, Header("m.gguf", values, {}))
+    settle_splitter(tokenizer, values, "m.gguf")
     pieces = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str("Don't (hi) 1234")
     assert "|".join(piece for piece, _ in pieces).replace("Ġ", " ") == expected
     assert (PRE in caplog.text) == (name is None)
-
-
-def test_a_token_outside_the_vocabulary_is_refused(llama, tmp_path):
-    key = b"tokenizer.ggml.bos_token_id" + struct.pack("<I", 4)  # followed by a 32-bit value
-    (path := tmp_path / "bos.gguf").write_bytes(
-        llama.read_bytes().replace(key + struct.pack("<I", 1), key + struct.pack("<I", 999))
-    )
-    assert "tokenizer.ggml.bos_token_id is 999, and it has 331 tokens" in refusal(path)
 
 
 def test_missing_merges_and_unknown_splitters_are_refused(llama, tmp_path):
@@ -268,3 +258,50 @@ def test_missing_merges_and_unknown_splitters_are_refused(llama, tmp_path):
     bare = raw.replace(b"tokenizer.ggml.merges", b"tokenizer.ggml.mergez")
     (without := tmp_path / "bare.gguf").write_bytes(bare)
     assert "has no tokenizer.ggml.merges" in refusal(without)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda whole: whole[: int(0.999 * len(whole))], "cut short"),
+        (lambda whole: whole[:500], "no readable GGUF header"),
+        (lambda whole: b"version https://git-lfs.github.com", "no readable GGUF header"),
+        (lambda whole: b"GGUF" + struct.pack("<I", 1) + whole[8:], "GGUF v1"),
+        (lambda whole: whole[:24] + struct.pack("<Q", 2**62) + whole[32:], "GGUF header"),
+        (lambda whole: b"", "no readable GGUF header"),
+    ],
+)
+def test_a_damaged_file_is_refused(llama, tmp_path, damage, words):
+    (path := tmp_path / "damaged.gguf").write_bytes(damage(llama.read_bytes()))
+    assert words in refusal(path)
+
+
+def test_headers_agree_with_the_gguf_package(llama):
+    header, reader = read_header(llama), gguf.GGUFReader(llama)
+    assert {t.name: (t.tensor_type.name, t.data_offset) for t in reader.tensors} == {
+        name: (kind, start) for name, (_, kind, start, _) in header.tensors.items()
+    }
+    assert header.number("block_count") == reader.fields["llama.block_count"].contents()
+
+
+def test_a_file_is_converted_once(tmp_path, cache, monkeypatch):
+    path = gguf_files.write(tmp_path / "m.gguf", gguf_files.build("llama", seed=5))
+    before = {*cache.iterdir()}
+    first = load(path)
+    (folder,) = {*cache.iterdir()} - before
+    with monkeypatch.context() as patch:
+        patch.setattr("lastword.model.gguf.read_header", None)
+        again = load(path)
+    torch.testing.assert_close(logits(again.model), logits(first.model), rtol=0, atol=0)
+    assert again.source == first.source
+    gguf_files.write(path, gguf_files.build("llama", seed=6))
+    assert (logits(load(path).model) - logits(first.model)).abs().max() > 1e-2
+    assert folder.is_dir() and len({*cache.iterdir()} - before) == 2
+
+
+def test_an_unwritable_cache_is_refused(tmp_path, monkeypatch):
+    path = gguf_files.write(tmp_path / "m.gguf", gguf_files.build("llama", seed=7))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "file"))
+    assert "set LASTWORD_CACHE to another folder" in refusal(path)
+    assert not list(tmp_path.glob(".*"))

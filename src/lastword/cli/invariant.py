@@ -44,8 +44,7 @@ def invariant(
 
 def read_factors(model: str, theta: "Theta", revision: str | None, gguf: str | None) -> "Factors":
     """Return the factors of I(M); GGUF files and adapters are loaded as models for this."""
-    from lastword.model.weights.gguf import is_gguf
-    from lastword.model.weights.identity import is_adapter
+    from lastword.model.weights.identity import is_adapter, is_gguf
     from lastword.model.weights.invariant import model_invariant, read_invariant
 
     if model.startswith(EMBEDDED):

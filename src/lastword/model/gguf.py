@@ -1,33 +1,47 @@
-"""A GGUF file -> a transformers model and its tokenizer.
+"""GGUF files: each is converted once into a folder that is loaded like any other checkpoint.
 
-transformers dequantises the weights, but silently ignores parts of a file. This module sets the
-ignored keys (`_IGNORED`) in the config, and llama.cpp's rotary factors in the model. It refuses
-files with other contents that transformers does not read.
+transformers dequantises the weights, but silently ignores parts of a file. This module puts the
+ignored keys (`_IGNORED`) and llama.cpp's rotary factors into the config, and splits text as
+llama.cpp does. It refuses files with other contents that transformers does not read.
 """
 
-import contextlib
+import json
+import math
+import os
 import re
-import threading
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import cache
+import struct
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from lastword.errors import CheckpointError, ModelError, UnsupportedModelError
 from lastword.files.wording import counted
-from lastword.model import named
+from lastword.model import memory, named
 from lastword.model.options import LoadOptions
-from lastword.model.splitters import require_merges, settle_splitter
+from lastword.model.splitters import settle_splitter
 from lastword.model.weights import hub
-from lastword.model.weights.gguf import ARCHITECTURES, GgufCheckpoint, Header, is_gguf, open_file
-from lastword.model.weights.identity import file_digest
-from lastword.text.tokenizer import Tokenizer
+from lastword.model.weights.identity import cache_folder, file_digest, is_gguf, text_digest
+from lastword.model.whole import require_whole
 
+# Families whose logits were compared with the original, in files as llama.cpp's converter writes.
+ARCHITECTURES = frozenset(
+    "bloom gemma2 gemma3 gpt2 llama nemotron phi3 qwen2 qwen2moe qwen3 qwen3moe stablelm "
+    "starcoder2".split()
+)
 # Keys of a header that transformers ignores, with their names in the config.
 _IGNORED = {
     "attention.key_length": "head_dim",
@@ -40,14 +54,108 @@ _IGNORED = {
 # header does not say so; llama.cpp's loader recognises them by the number of blocks too.
 _SHARED_SCALE = {("gemma2", 46), ("gemma3", 62)}
 _ROTARY_FACTORS = "rope_freqs.weight"
+_MERGES = "tokenizer.ggml.merges"
 _LONG_FACTORS = "rope_factors_long.weight"
 _GATE_AND_UP = re.compile(r"model\.layers\.(\d+)\.mlp\.experts\.gate_up_proj")
-_PLAIN = {"F16": torch.float16, "BF16": torch.bfloat16}
-_LOADING = threading.Lock()  # `read_once` replaces functions in modules of other packages
+_MALFORMED = (struct.error, ValueError, TypeError, ArithmeticError, LookupError, MemoryError)
+_FACTS = "gguf.json"  # in a converted folder: what the record says about the file
+_FORMAT = 1  # raise it if the contents of converted folders change
 
 
-def find(options: LoadOptions) -> LoadOptions | None:
-    """Return the options with the folder or hub name, and file, of a GGUF model; else None.
+@dataclass(frozen=True)
+class Header:
+    """The header of a file.
+
+    Attributes:
+        values: Its metadata; for an array of strings, their number.
+        tensors: Shape, type, first byte and number of bytes of each tensor, by llama.cpp's name.
+    """
+
+    path: Path
+    values: dict[str, Any]
+    tensors: dict[str, tuple[tuple[int, ...], str, int, int]]
+    dtype: torch.dtype
+
+    @property
+    def architecture(self) -> str:
+        """llama.cpp's name of the model's family."""
+        return str(self.values["general.architecture"])
+
+    @cached_property
+    def quantisation(self) -> str:
+        """The type of most values, such as `Q4_1`."""
+        counts: dict[str, int] = {}
+        for shape, kind, *_ in self.tensors.values():
+            counts[kind] = counts.get(kind, 0) + math.prod(shape)
+        return max(counts, key=lambda kind: counts[kind], default="none")
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the stored tensors."""
+        return sum(size for *_, size in self.tensors.values())
+
+    @property
+    def dense_bytes(self) -> int:
+        """Bytes of the dequantised tensors."""
+        return self.dtype.itemsize * sum(math.prod(shape) for shape, *_ in self.tensors.values())
+
+    def number(self, key: str) -> int | None:
+        """Return the number of a key of the architecture; of a list over blocks, the largest."""
+        value = self.values.get(f"{self.architecture}.{key}")
+        value = max(value, default=None) if isinstance(value, list) else value
+        return value if isinstance(value, int) else None
+
+
+def read_header(path: Path) -> Header:
+    """Return the header of a file.
+
+    Raises:
+        CheckpointError: It is not GGUF, or damaged.
+        ModelError: A package is missing.
+    """
+    if absent := [name for name in ("gguf", "accelerate") if find_spec(name) is None]:
+        raise ModelError(f'{path} needs {" and ".join(absent)}: pip install "lastword[gguf]"')
+    from gguf import GGMLQuantizationType
+    from transformers.integrations.gguf.reader import GgufHeader, read_gguf_metadata
+
+    try:
+        table = GgufHeader.from_file(str(path))
+        values, _ = read_gguf_metadata(str(path))
+        tensors = {
+            t.name: (
+                t.shape,
+                GGMLQuantizationType(t.ggml_type).name,
+                table.data_start + t.offset,
+                t.nbytes,
+            )
+            for t in table.tensors
+        }
+        stop = max((start + size for *_, start, size in tensors.values()), default=0)
+    except _MALFORMED as error:
+        raise CheckpointError(f"{path} has no readable GGUF header: {error!r:.200}") from error
+    if path.stat().st_size < stop:
+        raise CheckpointError(
+            f"{path} is cut short: its header expects {stop} bytes; get the file again"
+        )
+    return Header(path, values, tensors, table.dtype or torch.float32)
+
+
+@dataclass(frozen=True)
+class GgufFile:
+    """A GGUF file on disk.
+
+    Attributes:
+        label: Its name in messages and records.
+        commit: Its commit on the hub; None for a local file.
+    """
+
+    path: Path
+    label: str
+    commit: str | None = None
+
+
+def find(options: LoadOptions) -> GgufFile | None:
+    """Return the GGUF file of the options, downloaded if it is on a hub; None for other models.
 
     Raises:
         CheckpointError: There is no such file.
@@ -57,7 +165,8 @@ def find(options: LoadOptions) -> LoadOptions | None:
     path = Path(options.name).expanduser()
     if options.gguf is not None:
         if not path.is_dir():
-            return options
+            file, commit = hub.download(options.name, options.gguf, options.revision)
+            return GgufFile(file, options.label, commit)
         path /= options.gguf
     elif options.name.startswith(named.PREFIX):
         if named.entry(options.name).zipped:
@@ -67,31 +176,65 @@ def find(options: LoadOptions) -> LoadOptions | None:
         return None
     if not path.is_file():
         raise CheckpointError(f"there is no file {path}: check its name")
-    return replace(options, model=str(path.parent), gguf=path.name)
+    return GgufFile(path, options.label if options.gguf is None else str(path))
 
 
-def open_checkpoint(base: LoadOptions) -> GgufCheckpoint:
-    """Read the header of a file, and refuse a file that cannot be loaded.
+def folder_options(options: LoadOptions, file: GgufFile) -> LoadOptions:
+    """Return the options of the folder that a file is converted into, now if it was not yet.
 
     Raises:
-        ModelError: The file is damaged, or an option does not apply to it.
-        UnsupportedModelError: transformers does not support its architecture or positions.
+        ModelError: The file is damaged or too large, or the folder cannot be written.
+        UnsupportedModelError: transformers does not read it whole.
     """
-    assert base.gguf is not None
-    if Path(base.name).is_dir():
-        checkpoint = open_file(path_of(base))
-    else:
-        checkpoint = hub.open_gguf(base.name, base.gguf, base.revision)
-    header = checkpoint.header
-    if base.quantize is not None:
-        raise ModelError(
-            f"{header.label} is quantised already ({header.quantisation}): leave quantize out"
-        )
+    versions = f"{_FORMAT} {version('gguf')} {version('transformers')}"
+    name = f"{file_digest(file.path)[:32]}-{text_digest(versions)[:8]}"
+    place = cache_folder() / "gguf" / name
+    if not place.is_dir():
+        _convert(read_header(file.path), place)
+    return replace(options, model=place, gguf=None, revision=None)
+
+
+def describe(folder: Path, file: GgufFile) -> dict[str, str | None]:
+    """Return a converted file's name, SHA-256, quantisation and commit for the record."""
+    facts: dict[str, str | None] = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+    return {"gguf": file.path.name, "revision": file.commit, **facts}
+
+
+def _convert(header: Header, place: Path) -> None:
+    """Write the dequantised model and its tokenizer into a folder, which appears whole."""
+    path = header.path
     _require_supported(header)
-    return checkpoint
+    need = memory.Footprint(header.dense_bytes, 0, 0)
+    memory.refuse_too_large(str(path), need, torch.device("cpu"))
+    model = _dequantise(header)
+    kind = header.quantisation
+    facts = {
+        "gguf_sha256": file_digest(path),
+        "quantisation": kind if kind in ("F32", "F16", "BF16") else f"{kind} (GGUF), dequantised",
+    }
+    fast: Any = PreTrainedTokenizerFast
+    tokenizer = fast.from_pretrained(str(path.parent), gguf_file=path.name)
+    settle_splitter(tokenizer, header.values, str(path))
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=place.parent, prefix=".", ignore_cleanup_errors=True) as draft:
+            model.save_pretrained(draft)
+            tokenizer.save_pretrained(draft)
+            (Path(draft) / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
+            for file in Path(draft).iterdir():
+                with file.open("rb") as written:  # written to disk before the rename
+                    os.fsync(written.fileno())
+            if not place.exists():  # another process may have converted the same file
+                Path(draft).rename(place)
+    except OSError as error:
+        raise ModelError(
+            f"the dequantised weights of {path} cannot be written to {place.parent}: {error}; set "
+            "LASTWORD_CACHE to another folder"
+        ) from error
 
 
 def _require_supported(header: Header) -> None:
+    """Refuse an architecture or a scaling of positions that transformers does not read."""
     from transformers.integrations.gguf.gguf_conversion_mapping import GGUF_ARCHS
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
@@ -100,45 +243,49 @@ def _require_supported(header: Header) -> None:
     architectures -= {"general", "tokenizer"}  # sections of a header
     if not architectures & {kind, kind.replace("-", "_"), kind.replace("moe", "_moe")}:
         raise UnsupportedModelError(
-            f"{header.label} has architecture {kind}, which transformers does not read from GGUF: "
+            f"{header.path} has architecture {kind}, which transformers does not read from GGUF: "
             "take the model's safetensors"
         )
     scaling = header.values.get(f"{kind}.rope.scaling.type", "none")
     if _LONG_FACTORS in header.tensors or scaling != "none" and kind != "gpt-oss":
         raise UnsupportedModelError(
-            f"{header.label} scales its positions ({scaling}), which transformers does not read "
+            f"{header.path} scales its positions ({scaling}), which transformers does not read "
             "from GGUF: take the model's safetensors"
         )
-    count = header.values.get("tokenizer.ggml.tokens")
-    for key in (f"tokenizer.ggml.{kind}_token_id" for kind in ("bos", "eos", "unknown")):
-        token = header.values.get(key, 0)
-        if isinstance(count, int) and not (isinstance(token, int) and 0 <= token < count):
-            raise CheckpointError(
-                f"{header.label} is damaged: {key} is {token}, and it has {count} tokens"
-            )
+    if header.values.get("tokenizer.ggml.model") == "gpt2" and _MERGES not in header.values:
+        raise CheckpointError(
+            f"{header.path} has no {_MERGES}, without which its text cannot be split into tokens: "
+            "convert the model again"
+        )
 
 
-def path_of(base: LoadOptions) -> Path:
-    """Return the path of a file on disk."""
-    assert base.gguf is not None
-    return Path(base.name) / base.gguf
+def _dequantise(header: Header) -> PreTrainedModel:
+    from transformers import GgufConfig, modeling_gguf_pytorch_utils
+    from transformers.utils import logging
+
+    # transformers can switch its own progress bars off, but not the one of this module.
+    modeling_gguf_pytorch_utils.tqdm = logging.tqdm
+    path, config = header.path, _read_config(header)
+    model, info = AutoModelForCausalLM.from_pretrained(
+        str(path.parent),
+        gguf_file=path.name,
+        config=config,
+        dtype=header.dtype,
+        quantization_config=GgufConfig(dequantize=True),
+        ignore_mismatched_sizes=True,  # reported as `mismatched_keys`, and refused
+        output_loading_info=True,
+    )
+    require_whole(str(path), model, info)
+    if header.architecture in ARCHITECTURES:
+        _require_read(model, header)
+        _scale_rotary(model.config, header)
+    result: PreTrainedModel = model
+    return result
 
 
-def download(base: LoadOptions) -> LoadOptions:
-    """Return the options with the downloaded file and its commit.
-
-    Raises:
-        CheckpointError: The file cannot be downloaded.
-    """
-    assert base.gguf is not None
-    if Path(base.name).is_dir():
-        return base
-    path, commit = hub.download(base.name, base.gguf, base.revision)
-    return replace(base, model=path.parent, gguf=path.name, revision=commit)
-
-
-def read_config(path: Path, header: Header) -> Any:
+def _read_config(header: Header) -> PretrainedConfig:
     """Return transformers' config of a file, with the keys that it ignores."""
+    path = header.path
     config = AutoConfig.from_pretrained(str(path.parent), gguf_file=path.name)
     if header.architecture not in ARCHITECTURES:
         return config
@@ -154,81 +301,14 @@ def read_config(path: Path, header: Header) -> Any:
     return config
 
 
-def dtype_of(header: Header) -> torch.dtype:
-    """Return the default dtype of a file's weights: float32 if they are quantised."""
-    return _PLAIN.get(header.quantisation, torch.float32)
-
-
-def arguments(path: Path) -> dict[str, Any]:
-    """Return the arguments of `from_pretrained` for a file, with all weights dequantised."""
-    from transformers import GgufConfig, modeling_gguf_pytorch_utils
-    from transformers.utils import logging
-
-    # transformers can switch its own progress bars off, but not the one of this module.
-    modeling_gguf_pytorch_utils.tqdm = logging.tqdm
-    return {
-        "gguf_file": path.name,
-        "quantization_config": GgufConfig(dequantize=True),
-        "ignore_mismatched_sizes": True,  # reported as `mismatched_keys`, and refused
-    }
-
-
-@contextlib.contextmanager
-def read_once() -> Iterator[None]:
-    """Make transformers read a file only once while it loads a model; one model at a time.
-
-    Without this, the first load of SmolLM2's file takes four times as long. transformers reads the
-    file for the config and again for the weights. It makes the map of tensor names once per module,
-    and it slices a memory map per string, which takes three times as long as slicing an array.
-    """
-    import gguf
-    from transformers.integrations.gguf import reader
-
-    original: Any = gguf.GGUFReader
-    mapped: Any = reader._mapped
-
-    def array_reader(path: str) -> Any:
-        class Reader(original):  # type: ignore[misc]
-            def __setattr__(self, name: str, value: Any) -> None:
-                super().__setattr__(name, np.asarray(value) if name == "data" else value)
-
-        return Reader(path)
-
-    with (
-        _LOADING,
-        _replaced(gguf, "GGUFReader", cache(array_reader)),
-        _replaced(gguf, "get_tensor_name_map", cache(gguf.get_tensor_name_map)),
-        _replaced(reader, "_mapped", lambda path: np.asarray(mapped(path))),
-    ):
-        yield
-
-
-@contextlib.contextmanager
-def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
-    before = getattr(module, name)
-    setattr(module, name, value)
-    try:
-        yield
-    finally:
-        setattr(module, name, before)
-
-
-def settle(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
-    """Refuse a file with tensors that the model lacks, and scale its positions as llama.cpp does.
-
-    Raises:
-        UnsupportedModelError: transformers did not read some tensors of the file.
-    """
-    header = checkpoint.header
-    if header.architecture not in ARCHITECTURES:
-        return
+def _require_read(model: PreTrainedModel, header: Header) -> None:
+    """Refuse a file with tensors that transformers did not read."""
     names = _stored_names(model, header) | {_ROTARY_FACTORS}
     if left := sorted({*header.tensors} - names - {f"{name}.weight" for name in names}):
         raise UnsupportedModelError(
-            f"{header.label} holds {counted(len(left), 'tensor')} that transformers does not read "
+            f"{header.path} holds {counted(len(left), 'tensor')} that transformers does not read "
             f"from GGUF ({', '.join(left[:3])}): take the model's safetensors"
         )
-    _scale_rotary(model, checkpoint)
 
 
 def _stored_names(model: PreTrainedModel, header: Header) -> set[str]:
@@ -248,37 +328,26 @@ def _stored_names(model: PreTrainedModel, header: Header) -> set[str]:
     return stored_names
 
 
-def _scale_rotary(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
+def _scale_rotary(config: Any, header: Header) -> None:
     """Divide the rotary frequencies by the file's factors, as llama.cpp does (Llama 3.1)."""
-    if _ROTARY_FACTORS not in checkpoint.header.tensors:
+    if _ROTARY_FACTORS not in header.tensors:
         return
-    factors = checkpoint.read_stored(_ROTARY_FACTORS)
-    decoder: Any = model.get_decoder()
-    rotary = decoder.rotary_emb
-    if factors.shape != rotary.inv_freq.shape:
+    _, kind, start, size = header.tensors[_ROTARY_FACTORS]
+    with header.path.open("rb") as file:
+        file.seek(start)
+        factors = np.frombuffer(file.read(size), np.float32).tolist() if kind == "F32" else []
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if len(factors) != head // 2:
         raise UnsupportedModelError(
-            f"{checkpoint.label} has {len(factors)} rotary factors for {len(rotary.inv_freq)} "
-            "frequencies: take the model's safetensors"
+            f"{header.path} has {len(factors)} rotary factors for {head // 2} frequencies: take "
+            "the model's safetensors"
         )
-    for name in ("inv_freq", "original_inv_freq"):
-        getattr(rotary, name).div_(factors.to(rotary.inv_freq.device))
-
-
-def read_tokenizer(path: Path, header: Header) -> Tokenizer:
-    """Return the tokenizer and chat template of a file.
-
-    Raises:
-        CheckpointError: It has no merges, or an unknown rule for splitting text.
-    """
-    require_merges(header)
-    fast: Any = PreTrainedTokenizerFast
-    tokenizer: Tokenizer = fast.from_pretrained(str(path.parent), gguf_file=path.name)
-    settle_splitter(tokenizer, header)
-    return tokenizer
-
-
-def describe(path: Path, header: Header) -> dict[str, str]:
-    """Return the file's name, SHA-256 and quantisation for the record."""
-    kind = header.quantisation
-    quantisation = kind if kind in ("F32", "F16", "BF16") else f"{kind} (GGUF), dequantised"
-    return {"gguf": path.name, "gguf_sha256": file_digest(path), "quantisation": quantisation}
+    # Longrope divides by one list of factors within the original context, and by another beyond.
+    config.rope_parameters |= {
+        "rope_type": "longrope",
+        "short_factor": factors,
+        "long_factor": factors,
+        "factor": 1.0,
+        "attention_factor": 1.0,
+        "original_max_position_embeddings": config.max_position_embeddings,
+    }

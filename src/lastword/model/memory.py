@@ -20,7 +20,6 @@ from lastword.model.options import Quantize
 from lastword.model.parts import text_config
 from lastword.model.reading import TILE_LOGITS, TILE_LOGITS_CUDA
 from lastword.model.weights.checkpoint import Checkpoint, SafetensorsCheckpoint, TensorInfo
-from lastword.model.weights.gguf import GgufCheckpoint
 from lastword.rule.theta import Theta
 
 TILE_COPIES = 4  # arrays of a tile's size, besides the logits at the scorer's depths
@@ -68,7 +67,7 @@ class Storage:
 
 
 def footprint(
-    checkpoint: Checkpoint | GgufCheckpoint,
+    checkpoint: Checkpoint,
     config: Any,
     storage: Storage,
     device: torch.device,
@@ -89,11 +88,8 @@ def footprint(
     return Footprint(weights, head, tokens * token_bytes(text, storage.dtype) + tile)
 
 
-def weights_of(checkpoint: Checkpoint | GgufCheckpoint, storage: Storage) -> int | None:
+def weights_of(checkpoint: Checkpoint, storage: Storage) -> int | None:
     """Return the bytes of a checkpoint's loaded weights; None if its header is unknown."""
-    if isinstance(checkpoint, GgufCheckpoint):
-        tensors = checkpoint.header.tensors.values()
-        return storage.dtype.itemsize * sum(math.prod(tensor.shape) for tensor in tensors)
     if isinstance(checkpoint, SafetensorsCheckpoint):
         return sum(_bytes(name, info, storage) for name, info in checkpoint.tensors())
     return None

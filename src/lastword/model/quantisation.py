@@ -1,30 +1,15 @@
-"""Quantisation of a checkpoint's weights: the packages that it needs, and its description.
-
-The quantisers of transformers do the work.
-"""
+"""Quantisation of a checkpoint's weights by the quantisers of transformers."""
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import BitsAndBytesConfig
 
-from lastword.errors import ModelError
 from lastword.model.options import Quantize
 from lastword.model.parts import text_config
-from lastword.model.weights.checkpoint import SafetensorsCheckpoint
 
-# Packages that transformers needs to load each method: names of modules, and names for pip.
-PACKAGES: dict[str, dict[str, str]] = {
-    "fp8": {"accelerate": "accelerate"},
-    "mxfp4": {"accelerate": "accelerate"},
-    "bitsandbytes": {"accelerate": "accelerate", "bitsandbytes": "bitsandbytes"},
-    "gptq": {"optimum": "optimum", "gptqmodel": "gptqmodel"},
-    "awq": {"accelerate": "accelerate", "gptqmodel": "gptqmodel"},
-    "compressed-tensors": {"compressed_tensors": "compressed-tensors"},
-}
 # Lowest CUDA compute capability of each method's kernels; transformers dequantises below it. It
 # fetches the kernels with the package `kernels`. Without that, it dequantises MXFP4, but fails at
 # the first product of FP8.
@@ -32,7 +17,6 @@ KERNELS = {"fp8": (8, 9), "mxfp4": (7, 5)}
 # LLM.int8 selects its outlier columns over the whole batch. With 0 it selects none, so that no
 # answer depends on the other items of its batch (method, section 2).
 THRESHOLD = 0.0
-_EIGHT_BITS = ("I8", "F8_E4M3", "F8_E5M2")
 
 
 def stored_method(config: Any) -> str | None:
@@ -50,56 +34,6 @@ def is_dequantised(method: str | None, device: torch.device) -> bool:
     if method not in KERNELS:
         return False
     return device.type != "cuda" or torch.cuda.get_device_capability(device) < KERNELS[method]
-
-
-def missing_packages(method: str, device: torch.device) -> list[str]:
-    """List the packages to install for loading a method's weights on a device."""
-    packages = PACKAGES.get(method, {})
-    if method in KERNELS and not is_dequantised(method, device):
-        packages = packages | {"kernels": "kernels"}
-    return [pip for module, pip in packages.items() if find_spec(module) is None]
-
-
-def require(name: str, method: str, device: torch.device) -> None:
-    """Refuse a method if some of its packages are missing.
-
-    Raises:
-        ModelError: A package is missing; the message says how to install it.
-    """
-    if absent := missing_packages(method, device):
-        extra = '"lastword[kernels]"' if "kernels" in absent else " ".join(absent)
-        raise ModelError(
-            f"{name} needs {' and '.join(absent)} to load {method} weights on {device.type}: "
-            f"pip install {extra}"
-        )
-
-
-def require_scales(checkpoint: SafetensorsCheckpoint, method: str | None) -> None:
-    """Refuse weights of 8 bits without their scales, which transformers would use unscaled.
-
-    Raises:
-        ModelError: A scale is missing, or the config names no method, or an unknown one.
-    """
-    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
-
-    if method not in (None, "bitsandbytes", *AUTO_QUANTIZATION_CONFIG_MAPPING):
-        raise ModelError(
-            f"the config of {checkpoint.label} says quant_method {method!r:.40}, unknown to "
-            "transformers: correct it, or take the unquantised checkpoint"
-        )
-    if method not in (None, "bitsandbytes", "fp8"):
-        return
-    for name, info in checkpoint.tensors():
-        module, _, leaf = name.rpartition(".")
-        scales = {f"{name}_scale", f"{name}_scale_inv"}
-        scales |= {f"{module}.{leaf}" for leaf in ("SCB", "scale", "qscale_weight")}
-        scales &= checkpoint.names
-        if leaf == "weight" and info.dtype in _EIGHT_BITS and not (method and scales):
-            lack = "without its scale" if method else "and its config has no quantization_config"
-            raise ModelError(
-                f"{checkpoint.label} stores {name} as {info.dtype}, {lack}: get the whole "
-                "checkpoint, or the unquantised one"
-            )
 
 
 def options_for(quantize: Quantize, dtype: torch.dtype) -> Any:

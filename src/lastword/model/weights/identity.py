@@ -33,6 +33,11 @@ _PARTS = {
 _READERS = 4
 
 
+def is_gguf(name: str | Path) -> bool:
+    """Return True if a name is that of a GGUF file."""
+    return str(name).lower().endswith(".gguf")
+
+
 def model_name(source: str) -> str:
     """Return the hub's name of a model, or the name of a local folder or GGUF file."""
     path = Path(source).expanduser()

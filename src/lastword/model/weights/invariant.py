@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from lastword.errors import InvariantError
 from lastword.model.weights.checkpoint import Checkpoint, ModelCheckpoint, open_local
 from lastword.model.weights.dequantise import WEIGHT_SUFFIXES, read_dense
-from lastword.model.weights.gguf import is_gguf
-from lastword.model.weights.identity import is_adapter
+from lastword.model.weights.identity import is_adapter, is_gguf
 from lastword.model.weights.layouts import (
     OFFSET_NORMS,
     Projection,
