@@ -71,7 +71,7 @@ from lastword.decide.tracer import Tracer
 from lastword.lab.report import draw
 from lastword.lab.timing.contenders import ours
 from lastword.model import embedded
-from lastword.model.layout import laid_out
+from lastword.model.layout import LaidOut
 from lastword.model.loading import load
 from lastword.model.options import LoadOptions
 from lastword.model.parts import locate
@@ -421,7 +421,9 @@ def padded(model: Any, tokenizer: Any, texts: Sequence[str], depth: int) -> np.n
 
 def products(weight: torch.Tensor, rows: torch.Tensor) -> list[Callable[[], Any]]:
     """Return the products of rows and a weight that are known here."""
-    turned, out, product = weight.t().contiguous(), rows @ weight.t(), laid_out(weight)
+    layer = Linear(*reversed(weight.shape), bias=False)
+    layer.weight = torch.nn.Parameter(weight, requires_grad=False)
+    turned, out, product = weight.t().contiguous(), rows @ weight.t(), LaidOut(layer)
     return [
         lambda: torch.mm(rows, weight.t(), out=out),
         lambda: torch.mm(rows, turned, out=out),

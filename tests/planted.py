@@ -279,19 +279,6 @@ LAYOUTS: dict[str, Layout] = {
         **_AT_H,
         **_ALL_HEADS,
     ),
-    "mpt": Layout(
-        {"model_type": "mpt", "n_layers": DEPTH, "d_model": WIDTH, "n_heads": HEADS},
-        rowwise("attn.Wqkv", "attn.out_proj", HEADS),
-        blocks="transformer.blocks.",
-        norm="transformer.norm_f.weight",
-        **_ALL_HEADS,
-    ),
-    "gpt_bigcode": Layout(
-        _GPT | {"model_type": "gpt_bigcode", "multi_query": True},
-        rowwise("attn.c_attn", "attn.c_proj", 1),
-        **_AT_H,
-        **_ONE_HEAD,
-    ),
     "deepseek_v3": Layout(
         _MHA
         | {

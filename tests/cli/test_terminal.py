@@ -184,7 +184,7 @@ def test_doctor_lists_what_is_installed_and_what_is_missing(run, monkeypatch):
     report = json.loads(run("doctor", "--json")[1])
     assert report["versions"]["lastword"] == lastword.__version__
     assert report["extras"]["try"]["missing"] == []
-    assert report["models"][ORGANISM] == "embedded" and report["service_gb"][ORGANISM] == 0.5
+    assert report["models"][ORGANISM] == "embedded"
     assert report["devices"][0]["name"] == "cpu" and report["devices"][0]["free_gb"] > 0
     assert report["hub"]["offline"] and report["hub"]["token"] is True
     code, out, err = run("doctor")

@@ -55,14 +55,13 @@ def test_other_options_are_checked(checks, folder, options):
     assert len(checks) == 2
 
 
-def test_changed_weights_and_packages_are_checked(checks, folder, monkeypatch, tmp_path):
+def test_changed_weights_and_packages_are_checked(checks, folder, monkeypatch):
     model = Tracer.from_pretrained(LoadOptions(folder)).backbone.model
     with torch.no_grad():
         model.lm_head.weight[0] += 1
     model.save_pretrained(folder)
     Tracer.from_pretrained(LoadOptions(folder))
-    (tmp_path / "site" / "flash_attn-3.dist-info").mkdir(parents=True)
-    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.setattr(check_cache, "version", lambda name: "0")
     Tracer.from_pretrained(LoadOptions(folder))
     assert len(checks) == 3
 

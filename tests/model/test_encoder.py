@@ -18,55 +18,60 @@ from lastword.model.encoder import Encoder, batches
 TEXTS = ["the red fox", "a", "[SEP] is text here", "pay the bill today or pay more than a lot"]
 
 
-def plain(folder: Path, text: str, depth: int, pool: str, skipped: int = 0) -> np.ndarray:
-    """Return the states of one text by transformers, pooled as sentence-transformers documents."""
+def plain(folder: Path, text: str, depth: int) -> np.ndarray:
+    """Return the mean state of one text by transformers."""
     model, tokenizer = (
         AutoModel.from_pretrained(folder).eval(),
         AutoTokenizer.from_pretrained(folder),
     )
     encoded = tokenizer(text, return_tensors="pt", split_special_tokens=True)
     with torch.no_grad():
-        hidden = model(**encoded, output_hidden_states=True).hidden_states[depth][0, skipped:]
-    pooled = {"mean": hidden.mean(0), "cls": hidden[0], "lasttoken": hidden[-1]}
-    pooled["max"] = hidden.max(0).values
-    return np.asarray(pooled[pool])
+        hidden = model(**encoded, output_hidden_states=True).hidden_states[depth][0]
+    return np.asarray(hidden.mean(0))
 
 
-@pytest.mark.parametrize("pool", ["mean", "cls", "max", "lasttoken"])
-def test_states_agree_with_transformers_at_every_depth(tmp_path: Path, pool: str) -> None:
-    mode = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}.get(pool, pool)
-    pooling = {"pooling_mode_mean_tokens": False, f"pooling_mode_{mode}": True}
-    folder = write_encoder(tmp_path / "letters", pooling=pooling | {"include_prompt": True})
+def test_states_agree_with_transformers_at_every_depth(tmp_path: Path) -> None:
+    folder = write_encoder(tmp_path / "letters")
     encoder = Encoder(folder, "cpu")
     states = encoder.pooled(encoder.encode(TEXTS), range(DEPTH + 1))
     for row, text in zip(states, TEXTS, strict=True):
         for depth in range(DEPTH + 1):
-            expected = plain(folder, text, depth, pool)
+            expected = plain(folder, text, depth)
             expected /= np.linalg.norm(expected)
             np.testing.assert_allclose(row[depth], expected, atol=2e-6)
 
 
-def test_prompt_lower_case_and_maximum_length_are_applied(tmp_path: Path) -> None:
-    more = {"prompts": {"query": "ask: "}, "default_prompt_name": "query"}
-    bert = {"max_seq_length": 12, "do_lower_case": True}
-    pooling = {"pooling_mode_mean_tokens": True, "include_prompt": False}
-    modules = ("Transformer", "Pooling")
-    options: dict[str, Any] = {"modules": modules, "pooling": pooling, "bert": bert, "more": more}
-    folder = write_encoder(tmp_path / "letters", **options)
-    encoder = Encoder(folder, "cpu")
-    (state,) = encoder.pooled(encoder.encode([" THE fox "]), [DEPTH])
-    # [CLS] and the four pieces of the prompt, `a ##s ##k :`, are read but not pooled.
-    expected = plain(folder, "ask: the fox", DEPTH, "mean", skipped=5)
-    np.testing.assert_allclose(state[0], expected, atol=2e-6)
-    (long,) = encoder.encode(["a b c d e f g h i j k l m n"])
-    assert len(long.tokens) == 12
+PLAIN, WHOLE = ("Transformer", "Pooling"), ("Transformer", "Pooling", "Normalize")
+QUERY = {"prompts": {"query": "ask: "}, "default_prompt_name": "query"}
+SETUPS: list[dict[str, Any]] = [
+    {"modules": ()},
+    {"modules": PLAIN, "bert": {"max_seq_length": 12, "do_lower_case": True}},
+    *(
+        {
+            "modules": modules,
+            "pooling": {"pooling_mode_mean_tokens": False, f"pooling_mode_{m}": True},
+        }
+        for modules in (PLAIN, WHOLE)
+        for m in ("mean_tokens", "cls_token", "max_tokens", "lasttoken")
+    ),
+    *(
+        {"more": QUERY, "pooling": {"pooling_mode": mode, "include_prompt": included}}
+        for mode in ("mean", "cls", "lasttoken")
+        for included in (True, False)
+    ),
+]
 
 
-def test_the_default_pooling_is_the_mean(tmp_path: Path) -> None:
-    folder = write_encoder(tmp_path / "plain", modules=())
+@pytest.mark.parametrize("setup", SETUPS, ids=str)
+def test_states_are_those_of_sentence_transformers(tmp_path: Path, setup: dict[str, Any]) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    folder = write_encoder(tmp_path / "letters", **setup)
+    texts = ["the red fox", " THE fox ", "a", "pay the bill today or pay more than a lot"]
     encoder = Encoder(folder, "cpu")
-    (state,) = encoder.pooled(encoder.encode(TEXTS[:1]), [1])
-    np.testing.assert_allclose(state[0], plain(folder, TEXTS[0], 1, "mean"), atol=2e-6)
+    states = encoder.pooled(encoder.encode(texts), [DEPTH])[:, 0]
+    expected = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    np.testing.assert_allclose(states, expected, atol=2e-6)
 
 
 @pytest.mark.parametrize(

@@ -74,26 +74,6 @@ def refusal(folder: Path, **options: Any) -> str:
     return str(caught.value)
 
 
-# Configs
-
-
-def test_a_config_with_zero_heads_is_refused(foreign):
-    folder = foreign({"head_dim": None})
-    for name in ("num_attention_heads", "num_key_value_heads"):
-        rewrite(folder / "config.json", {"num_attention_heads": 4, name: 0})
-        assert refusal(folder) == f"the config of {folder} says {name} = 0: correct it"
-
-
-def test_git_lfs_pointers_are_refused(foreign):
-    folder = foreign({})
-    for file in ("config.json", "tokenizer.json", "tokenizer.model"):
-        path = folder / file
-        whole = path.read_bytes() if path.exists() else None
-        path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n")
-        assert refusal(folder) == f"{path} is a pointer of Git LFS: run `git lfs pull`"
-        path.unlink() if whole is None else path.write_bytes(whole)
-
-
 # Code
 
 

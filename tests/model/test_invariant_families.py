@@ -74,11 +74,7 @@ def test_weights_without_data_are_refused():
 
 _SMALL = {"vocab_size": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 _GPT = _SMALL | {"n_embd": 32, "n_layer": 4, "n_head": 4, "n_positions": 16}
-MORE: dict[str, tuple[str, dict]] = {
-    "gpt_bigcode": ("gpt_bigcode", _GPT | {"multi_query": True}),
-    "gpt_bigcode-heads": ("gpt_bigcode", _GPT | {"multi_query": False}),
-    "mpt": ("mpt", _SMALL | {"d_model": 32, "n_layers": 4, "n_heads": 4, "max_seq_len": 16}),
-}
+MORE: dict[str, tuple[str, dict]] = {}
 # Fused layouts, except longrope, which scales its rotation, and MLA, which caches its latent.
 WITNESSED = ["phi3", "gpt2", "gpt_neox", "bloom", "falcon", "falcon-alibi", "falcon-new", *MORE]
 

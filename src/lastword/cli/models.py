@@ -1,7 +1,5 @@
 """`lastword models`: lists the model families and the variants that were tested."""
 
-from dataclasses import asdict
-
 import typer
 
 from lastword.cli import options as opt
@@ -22,12 +20,12 @@ each other, and the readout with the model's logits. It refuses a model that doe
 def models(json: opt.Json = False) -> None:
     """List the model families that were tested, and how each is read."""
     if json:
-        typer.echo(to_json([asdict(family) for family in FAMILIES]))
+        typer.echo(to_json([family._asdict() for family in FAMILIES]))
         return
     rows = []
     for family in FAMILIES:
         readout = family.head + (f": {family.rule}" if family.rule else "")
-        names = (family.model_type, family.road, family.wrapper or "")
+        names = (family.model_type, family.road, family.wrapper)
         rows.append((*names, ", ".join(family.tried) or "none", readout, family.note))
     show(grid(("family", "code path", "wrapper", "quantised", "readout", "note"), rows))
     typer.echo(_AFTER)

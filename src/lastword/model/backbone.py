@@ -44,7 +44,7 @@ from lastword.model.prefixes import PackedRow, Prefixes
 from lastword.model.reading import States, on_device
 from lastword.text.forest import Branch, Nodes, Reads, build, lay_out, sees
 
-Road = Literal["packed", "masked", "plain"]
+Road = Literal["packed", "plain"]
 # Tiles: span of queries, places of the keys, mask.
 Layout = list[tuple[tuple[int, int], Tensor, Tensor]]
 
@@ -181,10 +181,6 @@ class Backbone:
             inputs = {"attention_mask": self._tensor(mask.astype(np.int64))}
             return self._capture(ids, reads, capture, inputs)
         forest = build(branches)
-        if self.road == "masked":
-            nodes = np.arange(len(forest))
-            visible = self._tensor(forest.mask(nodes, nodes)[None, None])
-            return self._capture_row(PackedRow(forest), capture, {"attention_mask": visible})
         # Means are cached as a whole. Without prefixes, they do not depend on earlier texts.
         if self.prefixes is None or capture.pools:
             return self._run_packed(PackedRow(forest), capture)
@@ -196,15 +192,10 @@ class Backbone:
     def _run_packed(self, row: PackedRow, capture: "_Capture") -> States:
         tile = TILE_POOLED if capture.pools else TILE
         with _forest_attention(self.config, ForestAttention(row, self.attention, tile)):
-            return self._capture_row(row, capture, {})
-
-    def _capture_row(
-        self, row: PackedRow, capture: "_Capture", inputs: dict[str, Tensor]
-    ) -> States:
-        forest = row.forest
-        inputs = {"position_ids": self._tensor(forest.positions[None, row.nodes]), **inputs}
-        reads = replace(forest.reads, rows=row.rows)
-        return self._capture(forest.tokens[None, row.nodes], reads, capture, inputs)
+            forest = row.forest
+            inputs = {"position_ids": self._tensor(forest.positions[None, row.nodes])}
+            reads = replace(forest.reads, rows=row.rows)
+            return self._capture(forest.tokens[None, row.nodes], reads, capture, inputs)
 
     @property
     def attention(self) -> str:

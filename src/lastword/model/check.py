@@ -24,7 +24,6 @@ from lastword.model.prefixes import Prefixes
 from lastword.model.readout import Readout
 from lastword.text.forest import Branch
 
-ROADS: tuple[Road, ...] = ("packed", "masked")
 NOISE = 1.0  # nats; maximum effect of a batch on a score in any dtype
 SHRUNK = 4  # length of the shrunk windows, well below that of the check's texts
 
@@ -72,21 +71,17 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
         raise InputError("lastword cannot pack flex attention: choose sdpa or eager")
     branches = random_texts(readout.vocabulary)
     plain, tolerance = _check_plain(backbone.on("plain"), readout, branches)
-    best: Road = "plain"
     packed, windowed, prefixes = math.nan, False, math.nan
-    for road in () if backbone.config.model_type in FIXED_WINDOWS else ROADS:
-        try:
-            packed, windowed = _packed_difference(backbone.on(road), readout, plain.alone)
-        except Exception:  # noqa: BLE001 - any error means that the model cannot take this road
-            continue
-        if packed <= tolerance:
-            best = road
-            break
-    if best == "packed":
-        with contextlib.suppress(Exception):  # any error means that prefixes are not cached
-            prefixes = _cached_difference(backbone.on(best), readout, plain.alone)
+    # Any error while packing means that the model cannot take this road.
+    with contextlib.suppress(Exception):
+        if backbone.config.model_type not in FIXED_WINDOWS:
+            packed, windowed = _packed_difference(backbone.on("packed"), readout, plain.alone)
+    packs = packed <= tolerance
+    with contextlib.suppress(Exception):  # any error means that prefixes are not cached
+        if packs:
+            prefixes = _cached_difference(backbone.on("packed"), readout, plain.alone)
     return Checked(
-        road=best,
+        road="packed" if packs else "plain",
         attention=backbone.attention,
         noise=plain.noise,
         packed=packed,

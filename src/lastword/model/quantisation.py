@@ -7,8 +7,10 @@ import torch
 from torch import nn
 from transformers import BitsAndBytesConfig
 
+from lastword.errors import ModelError
 from lastword.model.options import Quantize
 from lastword.model.parts import text_config
+from lastword.model.weights.checkpoint import SafetensorsCheckpoint
 
 # Lowest CUDA compute capability of each method's kernels; transformers dequantises below it. It
 # fetches the kernels with the package `kernels`. Without that, it dequantises MXFP4, but fails at
@@ -34,6 +36,20 @@ def is_dequantised(method: str | None, device: torch.device) -> bool:
     if method not in KERNELS:
         return False
     return device.type != "cuda" or torch.cuda.get_device_capability(device) < KERNELS[method]
+
+
+def refuse_unscaled(checkpoint: SafetensorsCheckpoint) -> None:
+    """Refuse weights of 8 bits if the config has no quantisation: they would be used unscaled.
+
+    Raises:
+        ModelError: There are some.
+    """
+    for name, info in checkpoint.tensors():
+        if name.endswith(".weight") and info.dtype in ("I8", "F8_E4M3", "F8_E5M2"):
+            raise ModelError(
+                f"{checkpoint.label} stores {name} as {info.dtype}, and its config has no "
+                "quantization_config: get the whole checkpoint, or the unquantised one"
+            )
 
 
 def options_for(quantize: Quantize, dtype: torch.dtype) -> Any:

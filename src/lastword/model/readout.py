@@ -6,15 +6,16 @@ the model's `forward`. So soft-caps, scales and biases are applied as in the mod
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from lastword.model.layout import is_plain, laid_out
 from lastword.model.options import HeadDtype
 from lastword.model.parts import Parts, module_device
 from lastword.model.reading import Reading, States, read, read_stacked, tile_rows
@@ -47,8 +48,10 @@ class Readout:
         self.device = module_device(head)
         self.tile_rows = tile_rows(self.vocabulary, self.device)
         half = head.weight.dtype in (torch.float16, torch.bfloat16)
+        plain = type(head) is nn.Linear and not hasattr(head, "_hf_hook")
+        on_cpu = head.weight.dtype == torch.float32 and self.device.type == "cpu"
         wide = None
-        if head_dtype == "float32" and (half or is_plain(head)):
+        if head_dtype == "float32" and (half or (plain and on_cpu)):
             name = next(n for n, m in model.named_modules(remove_duplicate=False) if m is head)
             wide = _Float32Head(head)
             self._shell = _replaced(self._shell, name, wide)
@@ -160,8 +163,7 @@ class _Output(tuple[Tensor]):
 class _Float32Head(nn.Module):
     """A head with logits in float32, also inside the product (method, section 2).
 
-    On the CPU, the weights are converted and laid out for oneDNN's kernels once, in pieces of the
-    vocabulary. A product of few rows then takes two thirds of the time.
+    On the CPU, the weights are converted once, in pieces of the vocabulary.
 
     Attributes:
         weight: The model's weight [vocab, width].
@@ -176,7 +178,7 @@ class _Float32Head(nn.Module):
         self._pieces = (
             [_cuda_product(weight)]
             if weight.is_cuda
-            else [laid_out(piece.float()) for piece in weight.split(PIECE)]
+            else [partial(F.linear, weight=piece.float()) for piece in weight.split(PIECE)]
         )
 
     def forward(self, hidden: Tensor) -> Tensor:

@@ -17,13 +17,19 @@ _HARMLESS = re.compile(
 )
 
 
-def require_whole(label: str, model: PreTrainedModel, info: dict[str, Collection[Any]]) -> None:
+def require_whole(
+    label: str,
+    model: PreTrainedModel,
+    info: dict[str, Collection[Any]],
+    ignored: re.Pattern[str] = _HARMLESS,
+) -> None:
     """Refuse a model if tensors are missing, unused, or of another shape than its config says.
 
     Args:
         label: The checkpoint's name in messages.
         model: The model.
         info: What `from_pretrained` returns with `output_loading_info`.
+        ignored: Pattern of tensors that change no answer.
 
     Raises:
         ModelError: It is not whole.
@@ -35,12 +41,12 @@ def require_whole(label: str, model: PreTrainedModel, info: dict[str, Collection
             f"({_first(wrong)}): the config is not that of these weights, or transformers does not "
             f"read this {kind} whole"
         )
-    if absent := sorted(info["missing_keys"]):
+    if absent := sorted(name for name in info["missing_keys"] if not ignored.search(name)):
         raise ModelError(
             f"{label} lacks {counted(len(absent), 'tensor')} of {kind} ({_first(absent)}): take "
             "the whole checkpoint"
         )
-    if unused := sorted(name for name in info["unexpected_keys"] if not _HARMLESS.search(name)):
+    if unused := sorted(name for name in info["unexpected_keys"] if not ignored.search(name)):
         raise ModelError(
             f"{label} stores {counted(len(unused), 'tensor')} that {kind} does not use "
             f"({_first(unused)}): its config is not that of these weights, or it is another kind "

@@ -27,7 +27,7 @@ TORCH_SINGLE = "pytorch_model.bin"
 TORCH_INDEX = "pytorch_model.bin.index.json"
 _HEADER_LIMIT = 100_000_000  # bytes, by the format
 # Errors while a malformed header is parsed.
-_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -76,9 +76,10 @@ class LocalFiles(Files):
         path = self.folder / file
         if not path.is_file():
             return None
+        size = path.stat().st_size  # a damaged header may give any number
         with path.open("rb") as handle:
-            handle.seek(start)
-            return bytearray(handle.read(-1 if stop is None else stop - start))
+            handle.seek(min(start, size))
+            return bytearray(handle.read(max(min(size if stop is None else stop, size) - start, 0)))
 
 
 class Checkpoint(ABC):

@@ -26,7 +26,6 @@ from lastword.model.weights.identity import is_adapter, is_gguf
 from lastword.model.weights.layouts import (
     OFFSET_NORMS,
     Projection,
-    Stack,
     find_projections,
     find_stack,
     text_part,
@@ -35,6 +34,7 @@ from lastword.rule.theta import InvariantTheta, Theta
 
 _ZERO = 1e-12  # norms that are equal except for rounding have an rcv of about 1e-16
 _ROWS_A_CHUNK = 4096
+_GIVE = "give its value: invariant=VALUE (in a command --load invariant=VALUE)"
 
 Matrix = Float[Tensor, "rows columns"]
 
@@ -169,18 +169,15 @@ def factors(checkpoint: Checkpoint, *, theta: Theta, readings: bool = False) -> 
     def read(switches: InvariantTheta) -> Factors:
         e, m = replace(theta, invariant=switches).invariant_blocks(stack.depth)
         early, middle = (find_projections(stack, block, config) for block in (e, m))
-        reader.tensors = []
-        return Factors(
-            phi_N=reader.norm(stack, offset and switches.norm == "effective"),
-            rcv_K_early=reader.denominator(early.key),
-            rcv_V_early=reader.denominator(early.value),
-            rcv_V_middle=reader.denominator(middle.value),
-            rcv_O_middle=reader.rcv(middle.output, columns=switches.output_rows == "input"),
-            blocks=(e, m),
-            depth=stack.depth,
-            layout=early.layout,
-            tensors=tuple(dict.fromkeys(reader.tensors)),
-        )
+        columns = switches.output_rows == "input"
+        norm, norm_names = reader.norm(stack.norm, offset and switches.norm == "effective")
+        key, key_names = reader.divisor(early.key)
+        value, value_names = reader.divisor(early.value)
+        other, other_names = reader.divisor(middle.value)
+        output, output_names = reader.rcv(middle.output, columns)
+        names = (*norm_names, *key_names, *value_names, *other_names, *output_names)
+        blocks, tensors = (e, m), tuple(dict.fromkeys(names))
+        return Factors(norm, key, value, other, output, blocks, stack.depth, early.layout, tensors)
 
     report = read(theta.invariant)
     return replace(report, readings=_by_reading(read)) if readings else report
@@ -189,10 +186,10 @@ def factors(checkpoint: Checkpoint, *, theta: Theta, readings: bool = False) -> 
 def _by_reading(read: Callable[[InvariantTheta], Factors]) -> dict[str, float]:
     """Return I(M) for each combination of its switches; nan if undefined."""
     hints = get_type_hints(InvariantTheta)
-    # `output_rows` varies fastest, because both of its readings use the matrix read last.
-    names = ("block", "norm", "output_rows")
     values = {}
-    for block, norm, rows in product(*(get_args(hints[name]) for name in names)):
+    for block, norm, rows in product(
+        *(get_args(hints[n]) for n in ("block", "norm", "output_rows"))
+    ):
         try:
             value = read(InvariantTheta(output_rows=rows, block=block, norm=norm)).value
         except InvariantError:
@@ -207,65 +204,46 @@ def on_both_sides(values: Iterable[float], tau_I: float) -> bool:
 
 
 class _Reader:
-    """Statistics of projections, each computed once.
-
-    Attributes:
-        tensors: Names of the tensors that were used.
-    """
+    """Statistics of projections with the names of their tensors, each computed once."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
-        # The matrix read last: K and V may be parts of the same one.
-        self._last: tuple[str, Tensor, tuple[str, ...]] | None = None
-        self._values: dict[tuple[str, str, bool], tuple[float, tuple[str, ...]]] = {}
-        self.tensors: list[str] = []
+        # The rows' and the columns' rcv of a projection: both are computed as soon as it is read.
+        self._values: dict[str, tuple[float, float, tuple[str, ...]]] = {}
 
-    def norm(self, stack: Stack, offset: bool) -> float:
-        """Return phi_N: mean |w|, or mean |1 + w| with `offset`."""
-        if stack.norm is None:
-            return 1.0
-        name = f"{stack.norm}.weight"
-        self.tensors.append(name)
-        weight = self._checkpoint.read(name).double()
-        if offset:
-            weight = 1.0 + weight
-        return self._finite(float(weight.abs().mean()), name)
+    def norm(self, module: str | None, offset: bool) -> tuple[float, tuple[str, ...]]:
+        """Return phi_N: mean |w|, or mean |1 + w| with `offset`; 1 without a norm."""
+        if module is None:
+            return 1.0, ()
+        name = f"{module}.weight"
+        weight = self._checkpoint.read(name).double() + (1.0 if offset else 0.0)
+        return self._finite(float(weight.abs().mean()), name), (name,)
 
-    def denominator(self, projection: Projection) -> float:
+    def divisor(self, projection: Projection) -> tuple[float, tuple[str, ...]]:
         """Return rcv of a key or value projection, which I(M) divides by, if it is not zero."""
-        value = self.rcv(projection)
+        value, names = self.rcv(projection)
         if value <= _ZERO:
             raise InvariantError(
                 f"the rows of {projection.module}.weight in {self._checkpoint.label} have equal "
-                "norms, so I(M) divides by zero; give its value: invariant=VALUE (in a command "
-                "--load invariant=VALUE)"
+                f"norms, so I(M) divides by zero; {_GIVE}"
             )
-        return value
+        return value, names
 
-    def rcv(self, projection: Projection, *, columns: bool = False) -> float:
+    def rcv(self, projection: Projection, columns: bool = False) -> tuple[float, tuple[str, ...]]:
         """Return rcv of a projection's rows, or of its columns."""
-        key = projection.module, repr(projection.split), columns
-        if key not in self._values:
-            matrix, names = self._read(projection)
-            self._values[key] = rcv(matrix.T if columns else matrix), names
-        value, names = self._values[key]
-        self.tensors.extend(names)
-        return self._finite(value, f"{projection.module}.weight")
-
-    def _read(self, projection: Projection) -> tuple[Tensor, tuple[str, ...]]:
-        if self._last is None or self._last[0] != projection.module:
+        if (key := repr(projection)) not in self._values:
             matrix, names = read_dense(self._checkpoint, projection.module)
             matrix = matrix.T if projection.transposed else matrix
-            self._last = projection.module, matrix, tuple(names)
-        _, matrix, names = self._last
-        split = projection.split
-        return split.select(matrix, projection.module) if split else matrix, names
+            if projection.split is not None:
+                matrix = projection.split.select(matrix, projection.module)
+            self._values[key] = rcv(matrix), rcv(matrix.T), names
+        rows, across, names = self._values[key]
+        return self._finite(across if columns else rows, f"{projection.module}.weight"), names
 
     def _finite(self, value: float, name: str) -> float:
         if not math.isfinite(value):
             raise InvariantError(
                 f"{name} in {self._checkpoint.label} is all zeros or not finite: check the "
-                "checkpoint, or give the value: invariant=VALUE (in a command --load "
-                "invariant=VALUE)"
+                f"checkpoint, or {_GIVE}"
             )
         return value

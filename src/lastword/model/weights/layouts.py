@@ -326,9 +326,7 @@ FUSED: dict[str, Fused] = {
     "bloom": Fused("self_attention.query_key_value", "self_attention.dense", _per_head),
     "falcon": Fused("self_attention.query_key_value", "self_attention.dense", _multi_query),
     "gpt2": Fused("attn.c_attn", "attn.c_proj", _rowwise, transposed=True),
-    "gpt_bigcode": Fused("attn.c_attn", "attn.c_proj", _multi_query),
     "gpt_neox": Fused("attention.query_key_value", "attention.dense", _per_head),
-    "mpt": Fused("attn.Wqkv", "attn.out_proj", _rowwise),
     "phi3": Fused("self_attn.qkv_proj", "self_attn.o_proj", _rowwise),
     "phi4_multimodal": Fused("self_attn.qkv_proj", "self_attn.o_proj", _rowwise),
 }
