@@ -34,12 +34,6 @@ def untouched(monkeypatch):
         ("dtyp", "did you mean dtype?"),
         ("attn", "did you mean attention?"),
         ("head_dtypes", "did you mean head_dtype?"),
-        ("torch_dtype", "dtype is meant"),
-        ("load_in_4bit", "quantize='nf4' is meant"),
-        ("attn_implementation", "attention is meant"),
-        ("token", "HF_TOKEN"),
-        ("cache_dir", "HF_HOME"),
-        ("gguf_file", "gguf is meant"),
         ("zebra", "it has alias, revision, gguf, device, dtype, head_dtype"),
         ("source", "it has alias, revision"),
     ],
@@ -100,7 +94,7 @@ def parsed(monkeypatch, run, *arguments: str) -> LoadOptions:
         loaded.append(options)
         raise ModelError("nothing is loaded here")
 
-    monkeypatch.setattr("lastword.cli.model.load_decider", load)
+    monkeypatch.setattr("lastword.cli.correct.load_decider", load)
     run("correct", "--prompt", "p", "--candidate", "c", *arguments)
     return loaded[0]
 

@@ -11,7 +11,6 @@ from lastword.model import embedded, named
 from lastword.model.options import LoadOptions
 from lastword.model.weights.identity import (
     files_digest,
-    folder_digest,
     folder_digests,
     is_adapter,
     text_digest,
@@ -68,15 +67,14 @@ def _files(options: LoadOptions) -> str | None:
     path = Path(options.name).expanduser()
     if options.name.startswith(named.PREFIX):
         model = named.published(options.name)
-        file = None if model is None else named.find(model)
-        return None if file is None or file.is_dir() else files_digest([file])
-    if path.is_dir():
-        if options.gguf is not None:
-            return files_digest([path / options.gguf])
-        whole = (path / "config.json").is_file() and not is_adapter(path)
-        return folder_digest(path) if whole else None  # an adapter's base is elsewhere
+        path = (named.find(model) if model is not None else None) or path
+    elif options.gguf is not None:
+        path /= options.gguf
     if path.is_file():
         return files_digest([path])
+    if path.is_dir():
+        whole = (path / "config.json").is_file() and not is_adapter(path)
+        return to_json(folder_digests(path)) if whole else None  # an adapter's base is elsewhere
     from huggingface_hub.errors import HFValidationError
 
     from lastword.model.weights import hub

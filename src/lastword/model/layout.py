@@ -1,4 +1,4 @@
-"""Blocks with float32 weights in the order of oneDNN's kernels, on the CPU.
+"""Products with float32 weights in the order of oneDNN's kernels, on the CPU.
 
 On x86 torch multiplies float32 by MKL, which uses only a part of the instructions of processors
 that Intel did not make. oneDNN uses them all, but needs the weights in an order of its own.
@@ -6,7 +6,7 @@ that Intel did not make. oneDNN uses them all, but needs the weights in an order
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -27,9 +27,7 @@ class LaidOut(nn.Linear):
         nn.Module.__init__(self)
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.bias = layer.bias
-        # torch uses these operators in compiled models, and has no public names for them.
-        weight = layer.weight.detach().contiguous()
-        self._packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
+        self._packed = _pack(layer.weight)
         self.train(layer.training)
 
     @property
@@ -42,13 +40,19 @@ class LaidOut(nn.Linear):
         """Return the layer's product."""
         if torch.is_grad_enabled() and input.requires_grad:  # oneDNN's product has no gradient
             return F.linear(input, self.weight.clone(), self.bias)
-        pointwise = torch.ops.mkldnn._linear_pointwise
-        product: Tensor = pointwise(input, self._packed, self.bias, "none", [], "")
-        return product
+        return _product(input, self._packed, self.bias)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[f"{prefix}weight"] = self.weight
+
+
+def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return the function that multiplies rows by a float32 weight, laid out once by oneDNN."""
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return lambda rows: F.linear(rows, weight)
+    packed = _pack(weight)
+    return lambda rows: _product(rows, packed, None)
 
 
 @torch.inference_mode()
@@ -124,3 +128,15 @@ def _least_seconds(layer: nn.Linear, rows: Tensor) -> float:
         layer(rows)
         least = min(least, time.thread_time() - start)
     return least
+
+
+# torch uses these operators in compiled models, and has no public names for them.
+def _pack(weight: Tensor) -> Tensor:
+    weight = weight.detach().contiguous()
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
+    return packed
+
+
+def _product(rows: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, packed, bias, "none", [], "")
+    return product

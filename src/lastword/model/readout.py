@@ -6,16 +6,15 @@ the model's `forward`. So soft-caps, scales and biases are applied as in the mod
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from lastword.model.layout import laid_out
 from lastword.model.options import HeadDtype
 from lastword.model.parts import Parts, module_device
 from lastword.model.reading import Reading, States, read, read_stacked, tile_rows
@@ -163,7 +162,8 @@ class _Output(tuple[Tensor]):
 class _Float32Head(nn.Module):
     """A head with logits in float32, also inside the product (method, section 2).
 
-    On the CPU, the weights are converted once, in pieces of the vocabulary.
+    On the CPU, the weights are converted and laid out for oneDNN's kernels once, in pieces of the
+    vocabulary. A product of few rows then takes two thirds of the time.
 
     Attributes:
         weight: The model's weight [vocab, width].
@@ -178,7 +178,7 @@ class _Float32Head(nn.Module):
         self._pieces = (
             [_cuda_product(weight)]
             if weight.is_cuda
-            else [partial(F.linear, weight=piece.float()) for piece in weight.split(PIECE)]
+            else [laid_out(piece.float()) for piece in weight.split(PIECE)]
         )
 
     def forward(self, hidden: Tensor) -> Tensor:

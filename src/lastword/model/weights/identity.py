@@ -7,10 +7,8 @@ GB on processors with instructions for SHA-256.
 
 import contextlib
 import hashlib
-import json
 import os
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +28,6 @@ _PARTS = {
         *("special_tokens_map.json", "added_tokens.json", "chat_template*"),
     ),
 }
-_READERS = 4
 
 
 def is_gguf(name: str | Path) -> bool:
@@ -78,19 +75,9 @@ def tensors_digest(tensors: Mapping[str, "Tensor"]) -> str:
     return digest.hexdigest()
 
 
-def folder_digest(folder: Path) -> str | None:
-    """Return one digest over all parts of a local model; None if there is no folder."""
-    parts = folder_digests(folder)
-    return None if parts is None else text_digest(json.dumps(parts, sort_keys=True))
-
-
 def files_digest(paths: Iterable[Path]) -> str:
     """Return the digest of every file's name and content."""
-    files = list(paths)
-    with ThreadPoolExecutor(_READERS) as pool:  # hashing releases the interpreter's lock
-        digests = pool.map(file_digest, files)
-        lines = [f"{path.name} {digest}\n" for path, digest in zip(files, digests, strict=True)]
-    return text_digest("".join(lines))
+    return text_digest("".join(f"{path.name} {file_digest(path)}\n" for path in paths))
 
 
 def cache_folder() -> Path:
