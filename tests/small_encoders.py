@@ -61,7 +61,8 @@ def write_encoder(
             {"idx": i, "name": str(i), "path": path, "type": f"{_CLASS}{kind}"}
             for i, (kind, path) in enumerate(zip(modules, paths, strict=False))
         ]
-        files["1_Pooling/config.json"] = pooling or {"pooling_mode_mean_tokens": True}
+        modes = pooling or {"pooling_mode_mean_tokens": True}
+        files["1_Pooling/config.json"] = {"word_embedding_dimension": WIDTH, **modes}
     for name, content in files.items():
         if content is not None:
             (folder / name).parent.mkdir(exist_ok=True)

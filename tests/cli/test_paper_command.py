@@ -1,22 +1,15 @@
-"""`lastword paper`: its grid, its forecast, and its page after a run that was killed twice."""
+"""`lastword paper`: its grid, and its page after a run that was killed twice."""
 
 import json
 from pathlib import Path
 
-import formats
 import pytest
-import torch
-from families import build, save
 from served import wait_until
 
 from lastword.decide.options import DecideOptions
 from lastword.errors import InputError
 from lastword.lab.paper import read_grid
 from lastword.lab.report.published import checkpoints, read_published
-from lastword.model import forecast as forecasts
-from lastword.model import memory, quantisation
-from lastword.model.forecast import forecast
-from lastword.model.options import LoadOptions
 
 MODELS = ["lastword/demo-organism", "lastword/demo-control"]
 
@@ -61,53 +54,6 @@ def test_a_row_has_the_name_of_its_model_in_the_paper(tmp_path):
 def test_an_invalid_grid_is_refused(text, only, message, tmp_path):
     with pytest.raises(InputError, match=message):
         read_grid(grid_file(tmp_path, text), only)
-
-
-@pytest.mark.parametrize("family", ["llama", "qwen3_moe"])
-def test_a_forecast_counts_parameters_bytes_and_operations(family, tmp_path):
-    save(tmp_path / "model", family)
-    model = build(family)
-    config = model.config
-    share = 1.0
-    if family == "qwen3_moe":
-        share = config.num_experts_per_tok / config.num_experts
-    expected = sum(
-        p.numel() * (share if ".experts." in name else 1)
-        for name, p in model.named_parameters()
-        if "embed_tokens" not in name and "lm_head" not in name
-    )
-    result = forecast(LoadOptions(str(tmp_path / "model"), device="cpu"))
-    assert result.blocks == pytest.approx(expected) and result.missing == ()
-    assert result.disk == sum(p.numel() * p.element_size() for p in model.parameters())
-    head = config.vocab_size * config.hidden_size
-    reads = 2.0 * head * (config.num_hidden_layers + 1)
-    assert result.operations(7, 3) == pytest.approx(7 * 2 * expected + 3 * reads)
-    assert forecast(LoadOptions(str(tmp_path / "nothing"))).missing[0].startswith("no model at")
-
-
-@pytest.mark.parametrize(("capability", "has_kernels"), [((8, 0), False), ((9, 0), True)])
-def test_the_memory_for_fp8_depends_on_the_gpu(capability, has_kernels, tmp_path, monkeypatch):
-    # A double for the GPU and for the package `kernels`.
-    pytest.importorskip("accelerate")
-    save(tmp_path / "model", "llama", hidden_size=128, intermediate_size=256, head_dim=32)
-    formats.write_fp8(tmp_path / "model", tmp_path / "stored", tmp_path / "twin")
-    cuda = torch.device("cuda")
-    monkeypatch.setattr(forecasts, "device_of", lambda _: cuda)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    monkeypatch.setattr(memory, "available", lambda _: None)
-    monkeypatch.setattr(memory, "default_batch_tokens", lambda *_: 64)
-    monkeypatch.setattr(
-        quantisation, "find_spec", lambda name: name != "kernels" or has_kernels or None
-    )
-    options = LoadOptions(str(tmp_path / "stored"), dtype="bfloat16")
-    on_gpu = forecast(options)
-    monkeypatch.setattr(forecasts, "device_of", lambda _: torch.device("cpu"))
-    dense = forecast(options)
-    assert on_gpu.missing == () and on_gpu.need is not None and dense.need is not None
-    if has_kernels:  # one byte per weight, and the scales
-        assert on_gpu.need.weights < 0.8 * dense.need.weights
-    else:  # transformers converts it to bfloat16
-        assert on_gpu.need.weights == dense.need.weights
 
 
 @pytest.mark.slow

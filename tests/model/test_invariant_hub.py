@@ -15,7 +15,6 @@ import torch
 from planted import EXACT, LAYOUTS
 
 from lastword.errors import CheckpointError
-from lastword.model.forecast import forecast
 from lastword.model.loading import load, load_tokenizer
 from lastword.model.options import LoadOptions
 from lastword.model.weights.hub import HubFiles, download, find_commit
@@ -78,15 +77,6 @@ def test_all_readings_need_four_more_tensors(hub, tmp_path):
         assert read_invariant(hub.folder, theta=theta).value == value
     values = set(factors.readings.values())
     assert len(factors.readings) == 8 and len(values) == 4  # norms without offset are equal
-
-
-def test_a_forecast_downloads_only_headers(hub, tmp_path):
-    tensors = large(hub, tmp_path)
-    result = forecast(LoadOptions("org/model", device="cpu"))
-    headers, served = traffic(hub)
-    assert served <= 1.02 * headers
-    assert result.disk == sum(tensor.nbytes for tensor in tensors.values())
-    assert "does not exist" in forecast(LoadOptions("org/nothing", device="cpu")).missing[0]
 
 
 def test_only_headers_and_five_tensors_are_downloaded(hub, tmp_path):

@@ -43,7 +43,7 @@ def hooked() -> nn.Linear:
     ],
 )
 def test_only_plain_float32_products_are_recognised(layer, plain):
-    assert layout._is_plain(layer) == plain
+    assert layout.is_plain(layer) == plain
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Options of loading: Python, the command line and frameworks have the same ones."""
 
 import pickle
+import sys
 from dataclasses import replace
 
 import pytest
@@ -94,7 +95,7 @@ def parsed(monkeypatch, run, *arguments: str) -> LoadOptions:
         loaded.append(options)
         raise ModelError("nothing is loaded here")
 
-    monkeypatch.setattr("lastword.cli.correct.load_decider", load)
+    monkeypatch.setattr(sys.modules["lastword.cli.correct"], "load_decider", load)
     run("correct", "--prompt", "p", "--candidate", "c", *arguments)
     return loaded[0]
 

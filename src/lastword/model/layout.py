@@ -92,11 +92,11 @@ def _plain_layers(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear
     uses = Counter(map(id, weights))
     for parent, name in places:
         layer: Any = parent._modules[name]
-        if _is_plain(layer) and uses[id(layer.weight)] == 1:
+        if is_plain(layer) and uses[id(layer.weight)] == 1:
             yield parent, name, layer
 
 
-def _is_plain(layer: nn.Module) -> bool:
+def is_plain(layer: nn.Module) -> bool:
     """Return True if a layer is a plain linear layer in float32 on the CPU."""
     if type(layer) is not nn.Linear or hasattr(layer, "_hf_hook"):
         return False

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from lastword.model.layout import laid_out
+from lastword.model.layout import is_plain, laid_out
 from lastword.model.options import HeadDtype
 from lastword.model.parts import Parts, module_device
 from lastword.model.reading import Reading, States, read, read_stacked, tile_rows
@@ -47,10 +47,8 @@ class Readout:
         self.device = module_device(head)
         self.tile_rows = tile_rows(self.vocabulary, self.device)
         half = head.weight.dtype in (torch.float16, torch.bfloat16)
-        plain = type(head) is nn.Linear and not hasattr(head, "_hf_hook")
-        on_cpu = head.weight.dtype == torch.float32 and self.device.type == "cpu"
         wide = None
-        if head_dtype == "float32" and (half or (plain and on_cpu)):
+        if head_dtype == "float32" and (half or is_plain(head)):
             name = next(n for n, m in model.named_modules(remove_duplicate=False) if m is head)
             wide = _Float32Head(head)
             self._shell = _replaced(self._shell, name, wide)
