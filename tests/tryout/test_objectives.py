@@ -10,7 +10,7 @@ from topics import run_try, write_csv
 from lastword import Tracer
 from lastword.errors import InputError
 from lastword.trust.certificate import Certificate
-from lastword.tryout.contest import class_weights
+from lastword.tryout.material import class_weights
 from lastword.tryout.run import try_labels
 
 pytestmark = pytest.mark.usefixtures("few_strengths")

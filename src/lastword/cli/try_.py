@@ -94,6 +94,7 @@ def try_(
         from lastword.trust.policy import CERTIFIABLE
         from lastword.trust.terms import Terms
         from lastword.tryout.run import ready
+        from lastword.tryout.words import lines
 
         terms = Terms(alpha=alpha, delta=delta, methods=CERTIFIABLE, promise=promise)
         readers = [] if labels.question is None else load_readers(encoder, loading.device)
@@ -118,7 +119,7 @@ def try_(
     if json:
         typer.echo(to_json(verdict.to_dict()))
         return
-    for line in verdict.advice.lines(verbose=verbose):
+    for line in lines(verdict, verbose=verbose):
         typer.echo(printable(line))
     if out is not None:
         typer.echo(f"\nAll results, with every row: {printable(str(out / 'index.html'))}")

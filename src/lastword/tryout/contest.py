@@ -6,13 +6,12 @@ also chooses the kind of probe; a more expensive kind has to gain more there tha
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from lastword.decide.decider import subject_of
 from lastword.decide.item import candidates_of, item_of
@@ -41,133 +40,32 @@ from lastword.probes.threshold import (
     needs_no_model,
     of_options,
 )
-from lastword.probes.trajectory import FOLDS as STACK_GROUPS
 from lastword.probes.trajectory import Options, TrajectoryProbe, fit_trajectory, without_input
 from lastword.probes.words import bag_of_words
-from lastword.records.cells import Cell
 from lastword.text.forest import build
 from lastword.text.passages import Passage
-from lastword.text.prompt_template import Template, template_name
-from lastword.text.question import Choice
-from lastword.trust.crossfit import Folds, cross_fit, random_folds
+from lastword.text.prompt_template import template_name
+from lastword.trust.crossfit import cross_fit
 from lastword.trust.evidence import as_good
-from lastword.trust.groups import FRACTION, SEED, fit_part
-from lastword.trust.record_groups import Groups
-from lastword.trust.subject import CertifiedProbe
+from lastword.trust.groups import SEED
+from lastword.tryout.material import (
+    DEPTH_0,
+    FOLDS,
+    LARGEST,
+    UNREAD,
+    WORDS,
+    Contest,
+    Material,
+    Right,
+    class_weights,
+)
 
 if TYPE_CHECKING:
     from sklearn.model_selection import GridSearchCV
 
 ALONE, STACKED = "probe", "probe+model"
-WORDS, DEPTH_0, LARGEST = "bag of words", "words' embeddings", "largest class"
-SIMPLE = (LARGEST, WORDS)  # baselines that a verdict may recommend in place of the model
 _SOURCE = "of "  # prefix of a source of states, replaced by the name of its probe
-UNREAD = "fitted without the text"
-FOLDS = 5
 _COUNTED = 16  # number of texts from which the cost is estimated
-
-Right = Bool[np.ndarray, " texts"]
-
-
-@dataclass(frozen=True, eq=False)
-class Entrant:
-    """The probe that is tested, and can be certified.
-
-    Attributes:
-        probe: The probe, fitted to other texts than those that test it.
-        tested: True for the texts that test it [texts].
-        right: True where it is right; meaningless for texts that do not test it [texts].
-        cost: Mean multiplications per answer, relative to the model's answer. It includes the
-            model where the probe is uncertain.
-        likeness: Conformal p-values of the texts that test it; empty if it reads no state.
-    """
-
-    probe: Probe
-    tested: Right
-    right: Right
-    cost: float
-    likeness: tuple[float, ...] = ()
-
-    @property
-    def certified_probe(self) -> CertifiedProbe:
-        """The description of the probe in its certificate."""
-        return self.probe.certified(FRACTION)
-
-
-@dataclass(frozen=True, eq=False)
-class Contest:
-    """Results of probes and their controls on the same labels.
-
-    Attributes:
-        entrant: The probe fitted to one half of the labels.
-        crossed: Cross-fitted answers of probes and baselines, by name [texts].
-        refit: Function that fits a probe of the entrant's kind to all labels; cached.
-        by_depth: Leave-one-out accuracy of a probe per depth [depths]; empty if options differ by
-            text, like the next three.
-        curve: Number of labels and leave-one-out accuracy with a quarter, a half and all of them,
-            at the depth that is best with all.
-        baselines: Answers of the largest class and the bag of words by name [texts], both fitted
-            to the labels of the entrant.
-    """
-
-    entrant: Entrant
-    crossed: dict[str, np.ndarray]
-    refit: Callable[[], Probe]
-    by_depth: Float[np.ndarray, " depths"] = field(default_factory=lambda: np.empty(0))
-    curve: tuple[tuple[int, float], ...] = ()
-    baselines: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Material:
-    """Labelled texts of a trial, with their records and settings.
-
-    Attributes:
-        groups: The group of each text; a group is never on both sides of a split.
-        cell: The records of the texts.
-        readers: Sentence encoders that take part, alone and combined with the model's probe.
-        balanced: True to fit and choose probes by mean recall, False by accuracy.
-    """
-
-    texts: Sequence[str]
-    questions: Sequence[Choice]
-    truths: Sequence[str]
-    groups: Groups
-    cell: Cell
-    template: Template
-    readers: Sequence[Encoder] = ()
-    balanced: bool = False
-
-    @cached_property
-    def fit_half(self) -> Right:
-        """True for the texts that the entrant is fitted to; the others test it [texts]."""
-        return fit_part(self.groups, FRACTION, SEED)
-
-    @property
-    def every(self) -> Right:
-        """True for all texts [texts]."""
-        return np.ones(len(self.truths), dtype=bool)
-
-    @property
-    def folds(self) -> Folds:
-        """The fold of each text [texts]."""
-        return random_folds(self.groups, FOLDS, SEED)
-
-    @property
-    def one_question(self) -> bool:
-        """True if all texts have the same question."""
-        return all(question == self.questions[0] for question in self.questions)
-
-    @property
-    def enough(self) -> bool:
-        """True if probes can be fitted to each half of the labels, and without each fold."""
-        halves = self.fit_half, ~self.fit_half
-        return all(map(self._can_fit, (*halves, *(self.folds != fold for fold in range(FOLDS)))))
-
-    def _can_fit(self, among: Right) -> bool:
-        labels = np.array(self.truths)[among].tolist()
-        judged = set(self.groups[among][recurring(labels)])
-        return can_fit(labels) and len(judged) >= STACK_GROUPS
 
 
 def hold(tracer: Tracer, material: Material) -> Contest | None:
@@ -186,17 +84,6 @@ def policy_of(tracer: Tracer, material: Material) -> Probe | None:
     return labelled.refit(stacked=labelled.fits(material.fit_half).stack_wins)
 
 
-def class_weights(labels: Iterable[str], options: Iterable[str] = ()) -> dict[str, float]:
-    """Return the weight of each class: 1 / (number of classes times its share of the labels).
-
-    The mean over texts of right answers with these weights is the mean recall. A class without a
-    label has the weight of one with a single label.
-    """
-    counts = Counter(labels)
-    each = {name: counts.total() / len(counts) for name in options}
-    return each | {name: counts.total() / (len(counts) * count) for name, count in counts.items()}
-
-
 def _by_state(tracer: Tracer, material: Material) -> Contest | None:
     if not material.enough:
         return None
@@ -209,10 +96,16 @@ def _by_state(tracer: Tracer, material: Material) -> Contest | None:
         for name, answers in cross_fit(labelled.contestants, material.folds).items()
     }
     by_depth, curve = labelled.curve()
+    chosen = fits.chosen
+    probe, state = labelled.probe(chosen), chosen.state
     return Contest(
-        entrant=labelled.entrant(fits, ~half),
+        probe=probe,
+        tested=~half,
+        right=labelled.answers(chosen.fit, material.every, chosen.threshold) == labelled.truths,
         crossed=crossed | labelled.constant(material.every),
         refit=cache(lambda: labelled.refit(stacked=fits.stack_wins)),
+        cost=labelled.cost(chosen, ~half),
+        likeness=tuple(state.likeness_p(labelled.rows(state, ~half)).tolist()),
         by_depth=by_depth,
         curve=curve,
         baselines=labelled.constant(half)
@@ -228,6 +121,13 @@ class _Candidate:
     labels: int
     threshold: float
     effects: dict[str, float]
+
+    @property
+    def state(self) -> StateProbe:
+        """The probe of states, alone or under the stacked one."""
+        state = self.fit.state if isinstance(self.fit, StackedProbe) else self.fit
+        assert isinstance(state, StateProbe)
+        return state
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,6 +145,11 @@ class _Fits:
     single: _Candidate
     stacked: _Candidate
     stack_wins: bool
+
+    @property
+    def chosen(self) -> _Candidate:
+        """The better kind of probe."""
+        return self.stacked if self.stack_wins else self.single
 
 
 @dataclass(frozen=True, eq=False)
@@ -434,19 +339,34 @@ class _Labelled:
         probe = _probe(self.tracer, self.material, candidate.fit, candidate.labels)
         return replace(probe, threshold=candidate.threshold)
 
-    def entrant(self, fits: _Fits, tested: Right) -> Entrant:
-        """Return the better kind of probe, with its results on the tested texts."""
-        chosen = fits.stacked if fits.stack_wins else fits.single
-        fit, threshold, probe = chosen.fit, chosen.threshold, self.probe(chosen)
-        assert probe.state is not None
-        like = tuple(probe.state.likeness_p(self.rows(probe.state, tested)).tolist())
-        answers = self.answers(fit, self.material.every, threshold)
-        cost = _costs(self.tracer, self.material, probe)
-        # A stacked probe always runs the model, and `_costs` counts that. A state probe runs it
-        # for the share of texts on which its lead is too small.
-        if not isinstance(fit, StackedProbe):
-            cost += 1 - float(needs_no_model(self.table(fit, tested), threshold).mean())
-        return Entrant(probe, tested, answers == self.truths, cost, like)
+    def cost(self, candidate: _Candidate, tested: Right) -> float:
+        """Return the compute of a probe's answer, relative to the model's: weights times tokens.
+
+        A block has about 12 d^2 weights, each used once per token. The head has d V weights, each
+        used once per predicted token.
+        """
+        tracer, material, state = self.tracer, self.material, candidate.state
+        profile, question, template = tracer.profile, material.questions[0], material.template
+        texts, model, read = material.texts[:_COUNTED], 0, 0
+        for item in tracer.encode([item_of(text, question, template) for text in texts]):
+            if not isinstance(item, ItemError):
+                forest = build(item.prompt.branches)
+                model += len(forest) * _weights(profile, profile.depth)
+                model += len(forest.reads.rows) * profile.width * profile.vocabulary
+        if state.pooling != OWN:
+            inputs: list[tuple[str, str | None]] = [(text, None) for text in texts]
+            passages = read_passages(tracer, inputs, question, template, state.pooling)
+            tokens = sum(len(p.tokens) for p in passages if isinstance(p, Passage))
+            read += tokens * _weights(profile, state.depth)
+        for reader in material.readers:
+            if reader_name(reader.name) == state.reader:
+                tokens = sum(len(text.tokens) for text in reader.encode(texts))
+                read += tokens * _weights(reader.profile, reader.profile.depth)
+        # A stacked probe always runs the model, another one where its lead is too small.
+        if isinstance(candidate.fit, StackedProbe):
+            return read / model + 1
+        alone = needs_no_model(self.table(candidate.fit, tested), candidate.threshold)
+        return read / model + 1 - float(alone.mean())
 
     def curve(self) -> tuple[np.ndarray, tuple[tuple[int, float], ...]]:
         """Return the leave-one-out accuracy by depth [depths], and pairs (labels, accuracy)."""
@@ -495,14 +415,14 @@ def _by_trajectory(tracer: Tracer, material: Material) -> Contest | None:
         name: np.array([texts[index] for texts, index in zip(options, indices, strict=True)])
         for name, indices in cross_fit(contestants, material.folds).items()
     }
-    probe = _probe(tracer, material, fit, int(half.sum()))
-    right, cost = answers(items, fit, every) == truths, _costs(tracer, material, probe)
+    right = answers(items, fit, every) == truths
 
     @cache
     def refit() -> Probe:
         return _probe(tracer, material, fitted(items, every), len(every))
 
-    return Contest(Entrant(probe, ~half, right, cost), crossed, refit)
+    probe = _probe(tracer, material, fit, int(half.sum()))
+    return Contest(probe, ~half, right, crossed, refit)
 
 
 def _probe(tracer: Tracer, material: Material, fit: Fit, labels: int) -> Probe:
@@ -533,42 +453,3 @@ def _encode(reader: Encoder, texts: Sequence[str]) -> np.ndarray:
 def _weights(profile: EncoderProfile | Profile, depth: int) -> int:
     """Return the number of weights of the first blocks, about 12 d^2 per block."""
     return 12 * profile.width**2 * depth
-
-
-def _costs(tracer: Tracer, material: Material, probe: Probe) -> float:
-    """Return the multiplications of a probe's answer relative to those of the model's answer.
-
-    A block has about 12 d^2 weights, each used once per token. The head has d V weights, each used
-    once per predicted token and depth. For the model, prompts without the input cost nothing,
-    because all texts of a question share them.
-    """
-    profile, template = tracer.profile, material.template
-    head = profile.width * profile.vocabulary
-    texts, questions = material.texts[:_COUNTED], material.questions[:_COUNTED]
-    pairs = zip(texts, questions, strict=True)
-    items = [item_of(*pair, template, blind=True, content_free=True) for pair in pairs]
-    model = whole = 0
-    for item in tracer.encode(items):
-        if isinstance(item, ItemError):
-            continue
-        for place, prompt in enumerate(item.prompts):
-            forest = build(prompt.branches)
-            trunk = len(forest) * _weights(profile, profile.depth)
-            rows = len(forest.reads.rows) * head
-            model += 0 if place else trunk + rows  # only the first prompt has the input
-            # After those with the text and without, which are read at every depth, come prompts
-            # that are read only at the last one.
-            whole += trunk + rows * (1 if place > 1 else profile.depth + 1)
-    if (state := probe.state) is None:
-        return whole / model
-    read = 0
-    if state.pooling != OWN:
-        inputs: list[tuple[str, str | None]] = [(text, None) for text in texts]
-        passages = read_passages(tracer, inputs, questions[0], template, state.pooling)
-        tokens = sum(len(p.tokens) for p in passages if isinstance(p, Passage))
-        read += tokens * _weights(profile, state.depth)
-    for reader in material.readers:
-        if reader_name(reader.name) == state.reader:
-            tokens = sum(len(text.tokens) for text in reader.encode(texts))
-            read += tokens * _weights(reader.profile, reader.profile.depth)
-    return read / model + isinstance(probe.fit, StackedProbe)

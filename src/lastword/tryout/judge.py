@@ -1,15 +1,14 @@
 """Computes the figures of a verdict from records, a certificate and a contest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from lastword.decide.item import candidates_of
 from lastword.methods import resolve
-from lastword.probes.controls import fit_cell
-from lastword.records.cells import Cell
 from lastword.records.derived import derive, facts_of
 from lastword.records.metrics import mc1_rows, of_items
 from lastword.records.ragged import Lists
@@ -18,11 +17,10 @@ from lastword.trust.claims import needed
 from lastword.trust.evidence import Evidence, as_good
 from lastword.trust.paired import paired
 from lastword.trust.policy import CERTIFIABLE, TRACE
-from lastword.trust.record_groups import Groups, groups
 from lastword.trust.terms import Terms
 from lastword.trust.testing import clopper_pearson
 from lastword.trust.words import in_words
-from lastword.tryout.contest import LARGEST, SIMPLE, Contest, class_weights
+from lastword.tryout.material import LARGEST, SIMPLE, Contest, Material, class_weights
 from lastword.tryout.prompts import Race, Raced
 from lastword.tryout.verdict import (
     ACCURACY,
@@ -43,116 +41,81 @@ _TAIL = (1 - 0.95) / 2  # probability below, and above, a 95% interval
 
 def judge(
     sample: Sample,
+    material: Material,
     outcome: Outcome | None,
     terms: Terms,
     contest: Contest | None,
     race: Race,
-    *,
     notes: Sequence[str] = (),
-    balanced: bool = False,
 ) -> Verdict:
     """Return the figures of a verdict.
 
     Args:
         sample: The labelled items with the model's answers.
+        material: The same items, as the contest takes them.
         outcome: The tests on them; None if there are too few labels.
         terms: The terms of the guarantee.
         contest: Probes and their controls; None if there are too few labels for a probe.
         race: Results of other prompts.
         notes: Guesses and warnings about the table.
-        balanced: True to rank the contestants by mean recall, False by accuracy.
     """
     # Figures of the contest are cross-fitted on all labels, which is the most accurate comparison
     # but proves nothing: the best of many is chosen on the same labels. Figures of the certificate
     # come only from the labels that tested the certified method.
-    (cell,) = sample.cells
-    results = _Results(cell, sample.run, contest, balanced)
+    results = _Results(sample, material, contest)
     trial = None if outcome is None else outcome.finding.chosen
     best = results.best if trial is None else trial.policy.method
     stands = _stands(results, outcome, best)
-    corrected = np.where(stands, results.right[best], results.base)
-    fixed_options = len({tuple(sorted(names)) for names in results.options}) == 1
-    entrant = None if contest is None else contest.entrant
     standings = Standings(
-        lines=_lines(results),
+        lines=tuple(_lines(results)),
         best=best,
         correction=results.best_correction,
-        probe=None if entrant is None else entrant.probe.name,
-        cost=None if entrant is None else entrant.cost,
+        probe=None if contest is None else contest.probe.name,
+        cost=None if contest is None else contest.cost,
         simple=_simple(results, best),
-        classes=_classes(results, corrected) if fixed_options else (),
+        classes=tuple(_classes(results, best, stands)) if material.one_question else (),
         answers=_answers(results, best, stands),
         prompts=tuple(_raced(results, one, best) for one in race.prompts),
         prompts_left_out=race.left_out,
-        objective=BALANCED if balanced else ACCURACY,
+        objective=BALANCED if material.balanced else ACCURACY,
         constant=results.constant,
     )
     guarantee = Guarantee(terms.promise, terms.alpha, terms.delta, terms.least)
     if outcome is not None:
-        guarantee = replace(guarantee, **_certified(results, outcome, best, corrected))
-    return Verdict(
-        Examples(cell.model, len(cell.items), tuple(notes)),
-        standings,
-        guarantee,
-        _depths(results),
-    )
+        guarantee = replace(guarantee, **_certified(results, outcome, best, stands))
+    examples = Examples(material.cell.model, len(material.truths), tuple(notes))
+    return Verdict(examples, standings, guarantee, _depths(results))
 
 
 @dataclass(frozen=True, eq=False)
 class _Results:
-    """The answers of every contestant to the items of a cell.
+    """The answers of every contestant to the items of a trial.
 
-    Each item of a trial has one right option and others, so that all of them count for MC1.
+    Each item has one right option and others, so that all of them count for MC1.
     """
 
-    cell: Cell
-    run: Mapping[str, Any]
+    sample: Sample
+    material: Material
     contest: Contest | None
-    balanced: bool = False
-
-    @cached_property
-    def truths(self) -> list[np.ndarray]:
-        """True for the right options, per item [options]."""
-        return [np.asarray(t, dtype=bool) for t in self.cell.items["truthful"]]
 
     @cached_property
     def options(self) -> list[tuple[str, ...]]:
         """The options of each item."""
-        options: list[tuple[str, ...]] = [()] * len(self.cell.items)
-        for places, frame in self.cell.slices("candidates"):
-            for place, names in zip(places, frame["candidates"], strict=True):
-                options[int(place)] = tuple(names)
-        return options
-
-    @cached_property
-    def labels(self) -> np.ndarray:
-        """The right option of each item."""
-        pairs = zip(self.options, self.truths, strict=True)
-        return np.array([names[int(t.argmax())] for names, t in pairs])
+        return [candidates_of(question) for question in self.material.questions]
 
     @cached_property
     def weights(self) -> np.ndarray:
         """The weight of each item: 1, or that of its class if mean recall counts [items]."""
-        if not self.balanced:
-            return np.ones(len(self.labels))
-        weights = class_weights(self.labels)
-        return np.array([weights[label] for label in self.labels.tolist()])
-
-    @cached_property
-    def groups(self) -> Groups:
-        """The group of each item [items]."""
-        return groups([self.cell])
-
-    @cached_property
-    def base(self) -> np.ndarray:
-        """MC1 of the model [items]."""
-        return self.mc1(list(self.cell.items["base_scores"]))
+        labels = self.material.truths
+        weights = class_weights(labels) if self.material.balanced else dict.fromkeys(labels, 1.0)
+        return np.array([weights[label] for label in labels])
 
     @cached_property
     def scores(self) -> dict[str, list[np.ndarray | None]]:
         """Scores by correction, per item [options]; None if it does not apply."""
-        others = resolve([name for name in CERTIFIABLE if name != TRACE], facts_of(self.run))
-        return {TRACE: list(self.cell.items["scores"])} | derive(self.cell, others)
+        cell, facts = self.material.cell, facts_of(self.sample.run)
+        others = resolve([name for name in CERTIFIABLE if name != TRACE], facts)
+        return {TRACE: list(cell.items["scores"])} | derive(cell, others)
 
     @property
     def crossed(self) -> Mapping[str, np.ndarray]:
@@ -160,59 +123,50 @@ class _Results:
         return {} if self.contest is None else self.contest.crossed
 
     @cached_property
+    def base(self) -> np.ndarray:
+        """MC1 of the model [items]."""
+        return self.mc1(list(self.material.cell.items["base_scores"]))
+
+    @cached_property
     def right(self) -> dict[str, np.ndarray]:
         """MC1 by contestant [items]; nan if it does not apply."""
-        by_scores = {name: self.mc1(scores) for name, scores in self.scores.items()}
-        return by_scores | {
-            name: (answers == self.labels).astype(float) for name, answers in self.crossed.items()
-        }
+        truths = np.array(self.material.truths)
+        crossed = {name: (answers == truths) * 1.0 for name, answers in self.crossed.items()}
+        return {name: self.mc1(scores) for name, scores in self.scores.items()} | crossed
+
+    def mc1(self, scores: Sequence[np.ndarray | None]) -> np.ndarray:
+        """Return MC1 per item [items]; nan without scores."""
+        items = self.material.cell.items
+        base, truthful = (Lists.of(items[n]) for n in ("base_scores", "truthful"))
+        return of_items(mc1_rows, base.of_rows(scores), truthful)
 
     @property
     def best_correction(self) -> str:
         """The best of the corrections that apply to every item."""
-        return self._best([name for name in self.scores if not np.isnan(self.right[name]).any()])
+        return self.best_of([name for name in self.scores if not np.isnan(self.right[name]).any()])
 
     @property
     def best(self) -> str:
         """The best of the corrections and tested probes."""
         if self.contest is None:
             return self.best_correction
-        probe = self.contest.entrant.probe.name
-        if self.balanced:
-            return probe  # corrections have no class weights
-        return self._best([self.best_correction, probe])
+        probe = self.contest.probe.name
+        # Corrections have no class weights.
+        return probe if self.material.balanced else self.best_of([self.best_correction, probe])
 
-    def _best(self, names: Sequence[str]) -> str:
-        return max(names, key=lambda name: float(np.nanmean(self.worth(name))))
+    def best_of(self, names: Sequence[str]) -> str:
+        """Return the contestant with the highest accuracy or mean recall."""
+        return max(names, key=lambda name: float(np.nanmean(self.right[name] * self.weights)))
 
     @property
     def constant(self) -> str | None:
         """The answer of the baseline that gives all texts the same answer."""
         return str(self.crossed[LARGEST][0]) if LARGEST in self.crossed else None
 
-    def worth(self, name: str) -> np.ndarray:
-        """Return the worth of each answer of a contestant [items]; nan if it does not apply.
-
-        The mean over items is the accuracy or the mean recall.
-        """
-        return (self.base if name == MODEL else self.right[name]) * self.weights
-
-    def with_worth(self, line: Standing) -> Standing:
-        """Return the standing of a contestant with its mean recall if that ranks it."""
-        if not self.balanced:
-            return line
-        worth = self.worth(line.name)
-        return replace(line, worth=None if np.isnan(worth).all() else float(np.nanmean(worth)))
-
-    def mc1(self, scores: Sequence[np.ndarray | None]) -> np.ndarray:
-        """Return MC1 per item [items]; nan without scores."""
-        base, truthful = (Lists.of(self.cell.items[n]) for n in ("base_scores", "truthful"))
-        return of_items(mc1_rows, base.of_rows(scores), truthful)
-
     @cached_property
     def model_answers(self) -> list[str]:
         """The option that the model chooses, per item."""
-        pairs = zip(self.options, self.cell.items["base_index"], strict=True)
+        pairs = zip(self.options, self.material.cell.items["base_index"], strict=True)
         return [names[int(index)] for names, index in pairs]
 
     def answers(self, name: str) -> list[str]:
@@ -222,19 +176,24 @@ class _Results:
         rows = zip(self.scores[name], self.options, self.model_answers, strict=True)
         return [model if u is None else names[int(np.argmax(u))] for u, names, model in rows]
 
+    def standing(self, name: str, right: np.ndarray, *, compares: bool = True) -> Standing:
+        """Return the standing of answers to all items [items], tested against the model's."""
+        line = _standing(name, right)
+        if self.material.balanced and not np.isnan(right).all():
+            line = replace(line, worth=float(np.nanmean(right * self.weights)))
+        if not compares:
+            return line
+        fixed, broken, p = paired(right - self.base, self.material.groups)
+        return replace(line, fixed=fixed, broken=broken, p=p)
 
-def _lines(results: _Results) -> tuple[Standing, ...]:
-    blind = results.mc1(list(results.cell.items["blind_scores"]))
-    chance = float(np.mean([t.mean() for t in results.truths]))
-    return (
-        Standing("chance", chance, chance, chance),
-        _standing("without the text", blind),
-        results.with_worth(_standing(MODEL, results.base)),
-        *(
-            results.with_worth(_against_model(results, name, right))
-            for name, right in results.right.items()
-        ),
-    )
+
+def _lines(results: _Results) -> Iterator[Standing]:
+    chance = float(np.mean([1 / len(names) for names in results.options]))
+    yield Standing("chance", chance, chance, chance)
+    blind = results.mc1(list(results.material.cell.items["blind_scores"]))
+    yield _standing("without the text", blind)
+    yield results.standing(MODEL, results.base, compares=False)
+    yield from (results.standing(name, right) for name, right in results.right.items())
 
 
 def _standing(name: str, right: np.ndarray) -> Standing:
@@ -245,22 +204,16 @@ def _standing(name: str, right: np.ndarray) -> Standing:
     return Standing(name, float(values.mean()), *bounds)
 
 
-def _against_model(results: _Results, name: str, right: np.ndarray) -> Standing:
-    """Return the standing of answers to all items [items], tested against the model's."""
-    fixed, broken, p = paired(right - results.base, results.groups)
-    return replace(_standing(name, right), fixed=fixed, broken=broken, p=p)
-
-
 def _raced(results: _Results, prompt: Raced, best: str) -> Standing:
     """Return the standing of another prompt on the rows that it was tested on.
 
     The model is compared with its answers under the current prompt, a probe with the best
     contestant.
     """
-    place = {str(id): n for n, id in enumerate(results.cell.items["id"])}
+    place = {str(id): n for n, id in enumerate(results.material.cell.items["id"])}
     at, right = np.array([place[id] for id in prompt.ids]), prompt.right
     rival = results.right[best] if prompt.probe else results.base
-    fixed, broken, p = paired(right - rival[at], results.groups[at])
+    fixed, broken, p = paired(right - rival[at], results.material.groups[at])
     line = _standing(prompt.name, right.astype(float))
     return replace(line, fixed=fixed, broken=broken, p=p, items=len(at))
 
@@ -271,60 +224,60 @@ def _simple(results: _Results, best: str) -> str | None:
     As good means at most one standard error of the paired difference below it.
     """
     baselines = [name for name in SIMPLE if name in results.right]
-    name = max(baselines, key=lambda name: float(np.nanmean(results.worth(name))), default=None)
-    if name is None:
+    if not baselines:
         return None
-    worths, best_worths = results.worth(name), results.worth(best)
+    name = results.best_of(baselines)
+    worths, best_worths = (results.right[one] * results.weights for one in (name, best))
     both = ~np.isnan(worths - best_worths)
-    return name if as_good(worths[both], best_worths[both], results.groups[both]) else None
+    groups = results.material.groups[both]
+    return name if as_good(worths[both], best_worths[both], groups) else None
 
 
 def _stands(results: _Results, outcome: Outcome | None, method: str) -> np.ndarray:
     """Return True where a method's answer replaces the model's: as certified, else everywhere."""
     if method in results.crossed:
-        return np.ones(len(results.cell.items), dtype=bool)
+        return np.ones(len(results.weights), dtype=bool)
     if outcome is None or outcome.finding.chosen is None:
         return np.array([u is not None for u in results.scores[method]])
     return outcome.sample.items.stands(outcome.finding.policy)
 
 
 def _answers(results: _Results, method: str, stands: np.ndarray) -> tuple[RowAnswer, ...]:
-    answers = (results.labels, results.model_answers, results.answers(method))
-    rows = zip(results.cell.items["id"], *answers, stands, strict=True)
+    answers = results.material.truths, results.model_answers, results.answers(method)
+    rows = zip(results.material.cell.items["id"], *answers, stands, strict=True)
     return tuple(
-        RowAnswer(str(id), str(truth), model, shown if stand else model)
+        RowAnswer(str(id), truth, model, shown if stand else model)
         for id, truth, model, shown, stand in rows
     )
 
 
-def _classes(results: _Results, corrected: np.ndarray) -> tuple[Class, ...]:
-    classes = []
-    for label in np.unique(results.labels).tolist():
-        among = results.labels == label
-        before, after = results.base[among], corrected[among]
-        *_, p = paired(after - before, results.groups[among])
-        recall = float(before.mean()), float(np.nanmean(after))
-        classes.append(Class(label, int(among.sum()), *recall, p))
-    return tuple(classes)
+def _classes(results: _Results, best: str, stands: np.ndarray) -> Iterator[Class]:
+    corrected, truths = _corrected(results, best, stands), np.array(results.material.truths)
+    for label in np.unique(truths).tolist():
+        among = truths == label
+        recall = float(results.base[among].mean()), float(np.nanmean(corrected[among]))
+        yield Class(label, int(among.sum()), *recall)
+
+
+def _corrected(results: _Results, best: str, stands: np.ndarray) -> np.ndarray:
+    return np.where(stands, results.right[best], results.base)
 
 
 def _certified(
-    results: _Results, outcome: Outcome, best: str, corrected: np.ndarray
+    results: _Results, outcome: Outcome, best: str, stands: np.ndarray
 ) -> dict[str, Any]:
     """Return the fields of the guarantee that the tests give."""
     finding, terms = outcome.finding, outcome.finding.terms
     if (trial := finding.chosen) is None:
         trials = [trial for trial in finding.trials if trial.policy.method == best]
         return {"needed": needed(trials, terms, finding.items)}
-    line, tested = _against_model(results, "certified", corrected), trial.evidence
-    if results.balanced:
-        line = replace(line, worth=float(np.nanmean(corrected * results.weights)))
+    tested = trial.evidence
     right = tested.base_right + tested.fixed - tested.broken
     compared = {MODEL: tested, **outcome.baselines}
     return {
         "method": finding.policy.method,
         "policy": in_words(finding.policy),
-        "line": line,
+        "line": results.standing("certified", _corrected(results, best, stands)),
         "tested": _counted("tested", right, tested),
         "net_at_least": finding.worth["net_at_least"],
         "over_baselines": outcome.over_baselines,
@@ -342,16 +295,13 @@ def _counted(name: str, right: int, evidence: Evidence) -> Standing:
 
 def _depths(results: _Results) -> DepthAccuracy:
     """Return the accuracy by depth of head and probes; classes are weighted as in the fits."""
-    cell, contest = results.cell, results.contest
-    fit = fit_cell(cell)
-    middle = None if fit is None else fit.middle
+    cell, contest, weights = results.material.cell, results.contest, results.weights
     if contest is None or not len(contest.by_depth):
-        return DepthAccuracy(middle=middle)
+        return DepthAccuracy()
     right = np.zeros(len(contest.by_depth))
     for places, frame in cell.slices("trajectory"):
-        for place, S in zip(places, frame["trajectory"], strict=True):
-            truth = results.truths[int(place)]
-            right += results.weights[int(place)] * truth[np.stack([*S]).argmax(axis=0)]
-    head = (right / results.weights.sum()).tolist()
-    pairs = tuple(zip(head, contest.by_depth.tolist(), strict=True))
-    return DepthAccuracy(pairs, contest.curve, middle)
+        for place, S in zip(places.tolist(), frame["trajectory"], strict=True):
+            truth = results.options[place].index(results.material.truths[place])
+            right += weights[place] * (np.stack([*S]).argmax(axis=0) == truth)
+    head = (right / weights.sum()).tolist()
+    return DepthAccuracy(tuple(zip(head, contest.by_depth.tolist(), strict=True)), contest.curve)

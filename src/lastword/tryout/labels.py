@@ -463,9 +463,10 @@ def _options(values: Sequence[Any]) -> list[Option]:
     ]
 
 
-def _descriptions(path: Path | None) -> dict[str, str]:
-    if path is None:
+def _descriptions(file: str | Path | None) -> dict[str, str]:
+    if file is None:
         return {}
+    path = Path(file)
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -17,7 +17,7 @@ from lastword.files.writing import write_text
 from lastword.records.chart import line_chart
 from lastword.records.document import compress, document
 from lastword.trust.policy import CERTIFIABLE
-from lastword.tryout.contest import DEPTH_0, SIMPLE, UNREAD
+from lastword.tryout.material import DEPTH_0, SIMPLE, UNREAD
 from lastword.tryout.verdict import DepthAccuracy, Standing, Standings, Verdict
 from lastword.tryout.words import gain, score
 

@@ -76,15 +76,8 @@ def race(tracer: Tracer, labels: Labels, template: Template, seconds: float) -> 
     rows = order[~np.isin(order, chosen)][:_MOST]
     if not len(rows):
         return Race()  # all rows are examples
-    tested, left_out = list[Raced](), list[str]()
-    ours = [TEMPLATES[name] for name in (DEFAULT, "decide/listed")]
-    others: list[Template | DecisionPrompt] = [one for one in ours if one != template]
-    others += [with_examples(template, labels, chosen[:count]) for count in SHOTS]
-    try:
-        if (brought := DecisionPrompt.of(tracer)) is not None:
-            others.insert(0, brought)
-    except InputError as error:
-        left_out.append(f"{DecisionPrompt.name} ({error})")
+    tested = list[Raced]()
+    others, left_out = _others(tracer, labels, template, chosen)
     for other in others:
         name = other.name.removeprefix("user/")
         right = list[bool]()
@@ -110,6 +103,20 @@ def race(tracer: Tracer, labels: Labels, template: Template, seconds: float) -> 
         if time.perf_counter() < ends and (one := _with_probe(tracer, labels, prompt)) is not None:
             probed.append(one)
     return Race(tuple(sorted([*tested, *probed], key=_rank)), tuple(left_out))
+
+
+def _others(
+    tracer: Tracer, labels: Labels, template: Template, chosen: Sequence[int]
+) -> tuple[list[Template | DecisionPrompt], list[str]]:
+    """Return the other prompts, and those that cannot be used, with the reason."""
+    ours = [TEMPLATES[name] for name in (DEFAULT, "decide/listed")]
+    others: list[Template | DecisionPrompt] = [one for one in ours if one != template]
+    others += [with_examples(template, labels, chosen[:count]) for count in SHOTS]
+    try:
+        brought = DecisionPrompt.of(tracer)
+    except InputError as error:
+        return others, [f"{DecisionPrompt.name} ({error})"]
+    return others if brought is None else [brought, *others], []
 
 
 def _rank(prompt: Raced) -> float:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -21,21 +21,25 @@ from lastword.methods import resolve
 from lastword.methods.contract import Method
 from lastword.model.encoder import Encoder, installed
 from lastword.probes.probe import SUFFIX, Probe
+from lastword.records.cells import Cell
+from lastword.records.info import RunInfo
 from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
 from lastword.trust.certification import Outcome, Sample, outcome, sample_of
 from lastword.trust.claims import Claim, claims
 from lastword.trust.claims import judge as judge_claims
+from lastword.trust.groups import FRACTION
 from lastword.trust.policy import CERTIFIABLE, Policy, Promise, is_probe
 from lastword.trust.terms import Terms
 from lastword.tryout.answers import answer
-from lastword.tryout.contest import Contest, Material, hold, policy_of
+from lastword.tryout.contest import hold, policy_of
 from lastword.tryout.judge import judge
 from lastword.tryout.labels import Labels, read_labels
+from lastword.tryout.material import Contest, Material
 from lastword.tryout.page import write_page
 from lastword.tryout.prompts import BUDGET, Race, file_of, race
 from lastword.tryout.rounds import begin
-from lastword.tryout.table_options import TableOptions
+from lastword.tryout.table_options import TableKeywords, TableOptions
 from lastword.tryout.verdict import ACCURACY, BALANCED, FILE, Verdict
 from lastword.tryout.words import advise
 
@@ -115,33 +119,17 @@ class TryJob:
             RecordError: The folder has another run.
         """
         stage(f"asking the model about {self.items} rows")
-        task = Decider(self.tracer), self.labels, self.template, self.methods
-        cell, info = answer(*task, out, advance)
-        notes, errors = self.labels.notes, cell.records["error"].dropna()
-        if not len(cell.items):
-            raise InputError(f"no example can be read; the first one: {errors.iloc[0]}")
-        if len(errors):
-            rows = counted(len(errors), "row")
-            unread = f"left out {rows} that the model cannot read; the first: {errors.iloc[0]}"
-            _log.warning("%s. A certificate counts such a row as broken", unread)
-            notes = (*notes, unread)
+        cell, info, notes = self._answer(out, advance)
         sample = sample_of([cell], [info])
         stage("fitting probes to the labels")
         material = self._material(sample)
         contest = hold(self.tracer, material)
         stage("certifying")
-        terms = replace(self.terms, methods=sample.methods)
-        if contest is not None:
-            probe = contest.entrant.probe.name
-            # Corrections have no class weights.
-            methods = (probe,) if self.balanced else (*sample.methods, probe)
-            terms = replace(terms, methods=methods)
+        terms = self._terms_of(sample, contest)
         certified = self._certify(sample, terms, contest, material) if self.proves else None
         stage("trying other prompts")
         raced = race(self.tracer, self.labels, self.template, self.budget)
-        verdict = judge(
-            sample, certified, terms, contest, raced, notes=notes, balanced=self.balanced
-        )
+        verdict = judge(sample, material, certified, terms, contest, raced, notes)
         commands = self._commands(verdict, out, _unlike(contest))
         if self.proves and not self.balanced and out is not None and contest is not None:
             stage("drawing rows for a second round")
@@ -153,9 +141,33 @@ class TryJob:
             self._write(out, verdict, certified, contest, raced)
         return verdict
 
+    def _answer(
+        self, out: Path | None = None, advance: Callable[[int], None] = lambda done: None
+    ) -> tuple[Cell, RunInfo, tuple[str, ...]]:
+        """Return the model's answers, their run, and the notes on the table."""
+        task = Decider(self.tracer), self.labels, self.template, self.methods
+        cell, info = answer(*task, out, advance)
+        notes, errors = self.labels.notes, cell.records["error"].dropna()
+        if not len(cell.items):
+            raise InputError(f"no example can be read; the first one: {errors.iloc[0]}")
+        if len(errors):
+            rows = counted(len(errors), "row")
+            unread = f"left out {rows} that the model cannot read; the first: {errors.iloc[0]}"
+            _log.warning("%s. A certificate counts such a row as broken", unread)
+            notes = (*notes, unread)
+        return cell, info, notes
+
+    def _terms_of(self, sample: Sample, contest: Contest | None) -> Terms:
+        """Return the terms with the methods that are tested."""
+        if contest is None:
+            return replace(self.terms, methods=sample.methods)
+        probe = contest.probe.name
+        # Corrections have no class weights.
+        return replace(self.terms, methods=(probe,) if self.balanced else (*sample.methods, probe))
+
     def policy(self) -> Probe | None:
         """Return the probe fitted to all labels, for a second round; None with too few labels."""
-        cell, info = answer(Decider(self.tracer), self.labels, self.template, self.methods)
+        cell, info, _ = self._answer()
         return policy_of(self.tracer, self._material(sample_of([cell], [info])))
 
     def _material(self, sample: Sample) -> Material:
@@ -177,25 +189,25 @@ class TryJob:
         questions = () if question is None else (question_digest(question),)
         if contest is None:
             return None if self.balanced else outcome(sample, terms, questions)
-        items, entrant = sample.items, contest.entrant
-        truths, tested, name = np.array(material.truths), entrant.tested, entrant.probe.name
+        items, tested, name = sample.items, contest.tested, contest.probe.name
+        truths = np.array(material.truths)
 
         def claim(base: np.ndarray, shown: np.ndarray) -> Claim:
             """Return the claim that answers are better than others, on the labels of the test."""
             rows = base[tested], shown[tested], items.groups[tested]
             return Claim(Policy((name,), 0.0, name), 1.0, *rows)
 
-        probe = claim(items.mc1_base > 0, entrant.right)
+        probe = claim(items.mc1_base > 0, contest.right)
         finding = judge_claims(claims(items, sample.scalar, terms, sample.failed, probe), terms)
         controls = sample.controls(finding)
         certified = Outcome(sample, finding, controls, questions)
         if finding.chosen is None:
             return certified
-        shown = entrant.right
+        shown = contest.right
         if is_probe(finding.policy.method):
-            mark = entrant.certified_probe
+            mark = contest.probe.certified(FRACTION)
             certified = replace(
-                certified, questions=(mark.question,), probe=mark, likeness=entrant.likeness
+                certified, questions=(mark.question,), probe=mark, likeness=contest.likeness
             )
         else:
             shown = items.right(finding.policy)
@@ -258,7 +270,7 @@ class TryJob:
         for name in (CERTIFICATE, PROBE, UNCERTIFIED):
             (out / name).unlink(missing_ok=True)  # from a run with other labels
         if contest is not None:
-            contest.entrant.probe.write(out / PROBE)
+            contest.probe.write(out / PROBE)
             if method is None:
                 contest.refit().write(out / UNCERTIFIED)
         if certified is not None and method is not None:
@@ -297,7 +309,7 @@ def _commands_with(options: str) -> list[str]:
 
 def _unlike(contest: Contest | None) -> str:
     """Return the option that defers texts unlike the labels, at a level that they allow."""
-    state = None if contest is None else contest.entrant.probe.state
+    state = None if contest is None else contest.probe.state
     return "" if state is None else f" --unlike {state.likeness.level():g}"
 
 
@@ -345,14 +357,6 @@ def try_labels(
     source: Any,
     tracer: Tracer,
     *,
-    text: str | None = None,
-    label: str | None = None,
-    choices: str | None = None,
-    describe: str | Path | None = None,
-    instructions: str | None = None,
-    id: str | None = None,
-    group: str | None = None,
-    encoding: str | None = None,
     template: str | None = None,
     budget: float = BUDGET,
     out: str | Path | None = None,
@@ -361,6 +365,7 @@ def try_labels(
     delta: float = 0.05,
     readers: Sequence[Encoder | str | Path] = (),
     objective: str = ACCURACY,
+    **table: Unpack[TableKeywords],
 ) -> Verdict:
     """Test a model on labelled examples: what to run, how much it gains, and how certain that is.
 
@@ -368,14 +373,6 @@ def try_labels(
         source: Path of a CSV, TSV, Excel, JSON lines or Parquet file; a data frame, or
             dictionaries.
         tracer: The model.
-        text: Column of the text; guessed by default, like `label` and `id`.
-        label: Column of the right answer.
-        choices: Column with each row's options, or a file with the options of all rows.
-        describe: TOML file that describes each label.
-        instructions: The question about each text.
-        id: Column of the row's name.
-        group: Column whose equal values mark dependent texts, such as an author; default `group`.
-        encoding: Encoding of the file's text, such as cp1252; default UTF-8.
         template: `decide/plain`, `decide/listed`, `decide/chat`, or a Jinja file.
         budget: Seconds for trying other prompts.
         out: Folder for records, certificate, probes, question, verdict and its page.
@@ -385,24 +382,20 @@ def try_labels(
         delta: Maximum probability that the guarantee does not hold; in (0, 1).
         readers: Sentence encoders that take part: an `Encoder`, a hub name, a folder, `minilm` or
             `mpnet`.
-        objective: `accuracy` or `balanced`: probes are fitted and ranked by mean recall over the
-            classes.
+        objective: `accuracy`, or `balanced`: probes are fitted and ranked by mean recall.
+        **table: The columns `text`, `label`, `id` and `group`, the `choices`, `describe`,
+            `instructions` and `encoding`, as in `TableOptions`.
 
     Raises:
         InputError: The table cannot be read, or a column cannot be guessed.
     """
-    described = None if describe is None else Path(describe)
-    columns = TableOptions(text, label, choices, described, instructions, id, encoding, group)
-    terms = Terms(alpha, delta, methods=CERTIFIABLE, promise=promise)
-    read = read_labels(source, columns)
-    encoders = [one if isinstance(one, Encoder) else Encoder(one) for one in readers]
     job = ready(
         tracer,
-        read,
-        terms,
+        read_labels(source, TableOptions(**table)),
+        Terms(alpha, delta, methods=CERTIFIABLE, promise=promise),
         template=template,
         budget=budget,
-        readers=encoders,
+        readers=[one if isinstance(one, Encoder) else Encoder(one) for one in readers],
         objective=objective,
     )
     return job.run(None if out is None else Path(out))

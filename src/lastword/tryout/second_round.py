@@ -8,7 +8,7 @@ proof.certificate                        # None if the gain is not proven
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -116,19 +116,7 @@ class SecondRound:
         if probe.threshold is None:
             raise InputError("a second round needs a probe with a threshold: run `try` again")
         decider = Decider(tracer, probes=[probe], readers=readers, template=template)
-        ready = decider.prepare({_QUESTION: probe.question})
-        pool = [*labels.pool.items()]
-        read: list[tuple[DifferingRow | None, float]] = []
-        for first in range(0, len(pool), _TOGETHER):
-            some = pool[first : first + _TOGETHER]
-            # "all" makes the decider compute the model's answer even where the probe is certain.
-            plans = decider.plan_many([(text, id) for id, text in some], ready, read="all")
-            pairs = [*zip(some, plans, strict=True)]
-            sound = [(row, plan) for row, plan in pairs if isinstance(plan, Plan)]
-            answers = decider.answer([plan for _, plan in sound], "return")
-            for ((id, text), _), answer in zip(sound, answers, strict=True):
-                if not isinstance(answer, Exception):
-                    read.append(_difference(id, text, answer[_QUESTION]))
+        read = [*_answered(decider, probe, labels.pool)]
         # The order is fixed before any label exists, so that the first rows are a random sample.
         differing = [row for row, _ in read if row is not None]
         order = deal(range(len(differing)), SEED)
@@ -292,6 +280,23 @@ class SecondRound:
             return cls(probe=probe, rows=tuple(DifferingRow(**row) for row in rows), **values)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(f"this is not a second round: {error}") from error
+
+
+def _answered(
+    decider: Decider, probe: Probe, pool: Mapping[str, str]
+) -> Iterator[tuple[DifferingRow | None, float]]:
+    """Yield each readable text as a row, if policy and model differ on it, and its likeness."""
+    ready, texts = decider.prepare({_QUESTION: probe.question}), [*pool.items()]
+    for first in range(0, len(texts), _TOGETHER):
+        some = texts[first : first + _TOGETHER]
+        # "all" makes the decider compute the model's answer even where the probe is certain.
+        plans = decider.plan_many([(text, id) for id, text in some], ready, read="all")
+        pairs = [*zip(some, plans, strict=True)]
+        sound = [(row, plan) for row, plan in pairs if isinstance(plan, Plan)]
+        answers = decider.answer([plan for _, plan in sound], "return")
+        for ((id, text), _), answer in zip(sound, answers, strict=True):
+            if not isinstance(answer, Exception):
+                yield _difference(id, text, answer[_QUESTION])
 
 
 def _difference(id: str, text: str, answer: QuestionAnswer) -> tuple[DifferingRow | None, float]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class TableOptions:
     text: str | None = None
     label: str | None = None
     choices: str | None = None
-    describe: Path | None = None
+    describe: str | Path | None = None
     instructions: str | None = None
     id: str | None = None
     encoding: str | None = None
@@ -36,3 +37,16 @@ class Columns(TableOptions):
 
     text: str = ""
     label: str = ""
+
+
+class TableKeywords(TypedDict, total=False):
+    """The fields of `TableOptions` as keyword arguments."""
+
+    text: str
+    label: str
+    choices: str
+    describe: str | Path
+    instructions: str
+    id: str
+    encoding: str
+    group: str

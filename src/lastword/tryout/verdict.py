@@ -1,12 +1,10 @@
 """Verdict of a trial, in five parts, which are the objects of `verdict.json`."""
 
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from lastword.probes.controls import Addition
 from lastword.tryout.prompts import WITH_PROBE
 
 FILE, SCHEMA = "verdict.json", 1
@@ -48,14 +46,12 @@ class Class:
         items: The number of rows with this label.
         model: Recall of the model.
         corrected: Recall of the best contestant.
-        p: p-value of McNemar's exact test between the two, two-sided, over groups of examples.
     """
 
     label: str
     items: int
     model: float
     corrected: float
-    p: float
 
 
 @dataclass(frozen=True)
@@ -145,11 +141,6 @@ class Standings:
         return (np.nan, np.nan) if not recalls else tuple(np.mean(recalls, axis=0).tolist())
 
     @property
-    def changes(self) -> tuple[RowAnswer, ...]:
-        """Rows on which the best contestant's answer differs from the model's."""
-        return tuple(row for row in self.answers if row.shown != row.model)
-
-    @property
     def better_prompt(self) -> Standing | None:
         """The prompt with which the model is significantly more accurate, or None."""
         return self._better(probe=False)
@@ -212,13 +203,10 @@ class DepthAccuracy:
     Attributes:
         by_depth: Pairs per depth: accuracy of the model's head, and of a probe by leave-one-out.
         curve: Pairs: number of labels, and leave-one-out accuracy of a probe fitted to them.
-        middle: Gain of the depths below the last over the wording of the answers and the last
-            depth (method, section 15); None if it could not be fitted.
     """
 
     by_depth: tuple[tuple[float, float], ...] = ()
     curve: tuple[tuple[int, float], ...] = ()
-    middle: Addition | None = None
 
 
 @dataclass(frozen=True)
@@ -226,35 +214,14 @@ class Advice:
     """The verdict in words.
 
     Attributes:
-        headline: The method to run with its gain and cost, or else the most promising one and
-            the labels that would prove it.
+        headline: The method to run with its gain and cost, or else the most promising one.
         guarantee: Sentences about the certificate, or about the way to one.
-        details: All other sentences, by topic.
-        chart: Bars of the model and of the most important contestants.
-        picture: One bar per line of the contest.
-        by_class: One line per label.
         commands: The commands that use the result, each after a line with its purpose.
     """
 
     headline: str = ""
     guarantee: tuple[str, ...] = ()
-    details: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    chart: tuple[str, ...] = ()
-    picture: tuple[str, ...] = ()
-    by_class: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
-
-    def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """Yield the lines for a terminal; `verbose` includes every bar and every sentence."""
-        yield from (self.headline, "", *(self.picture if verbose else self.chart))
-        details = [sentence for some in self.details.values() for sentence in some]
-        for part in (
-            *([self.by_class] if verbose else []),
-            self.guarantee,
-            *([details] if verbose else []),
-            self.commands,
-        ):
-            yield from ["", *part] if part else []
 
 
 @dataclass(frozen=True)
@@ -269,7 +236,9 @@ class Verdict:
 
     def __str__(self) -> str:
         """Return the whole text of the verdict."""
-        return "\n".join(self.advice.lines(verbose=True))
+        from lastword.tryout.words import lines
+
+        return "\n".join(lines(self, verbose=True))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of `verdict.json`, as plain JSON values."""

@@ -1,41 +1,38 @@
 """Writes the text of a verdict from its figures: headline, sentences and bars."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from lastword.decide.decision_prompt import DecisionPrompt
 from lastword.decide.templates import TEMPLATES
-from lastword.files.wording import counted, percent
+from lastword.files.wording import percent
 from lastword.probes.trajectory import TrajectoryProbe
-from lastword.trust.policy import CERTIFIABLE, is_probe
-from lastword.tryout.contest import LARGEST, SIMPLE
+from lastword.trust.policy import is_probe
+from lastword.tryout.material import LARGEST, SIMPLE
 from lastword.tryout.prompts import WITH_PROBE, file_of
 from lastword.tryout.verdict import ACCURACY, BALANCED, Advice, Standing, Standings, Verdict
 
 _WIDTH = 20  # characters per bar
-_LISTED = 5  # maximum number of rows listed in a sentence
-_CLASSES = 12  # maximum number of lines in the table of classes
-_LEARNS = 0.02  # a probe "still learns" if the second half of the labels adds this much accuracy
-_FEWEST = 30  # minimum number of labels in the first half for such a statement
 _FREE = 0.005  # share of the model's compute below which a cost is called negligible
 _FEW_OF_CLASS = 5  # a class with fewer rows is not reported as the weakest
-_RECALL = "recall by class"
 _MEASURES = {ACCURACY: "accuracy", BALANCED: "mean recall"}
 
 
 def advise(verdict: Verdict, commands: Sequence[str] = ()) -> Advice:
     """Return the text of a verdict; `commands` are the commands that use its result."""
-    return Advice(
-        headline(verdict),
-        _sentences(_GUARANTEE, verdict),
-        {about: _sentences(parts, verdict) for about, parts in _DETAILS.items()},
-        tuple(chart(verdict)),
-        tuple(picture(verdict)),
-        tuple(by_class(verdict)),
-        tuple(commands),
-    )
+    return Advice(headline(verdict), tuple(guarantee(verdict)), tuple(commands))
+
+
+def lines(verdict: Verdict, *, verbose: bool = False) -> Iterator[str]:
+    """Yield the lines for a terminal: headline, bars, guarantee and commands.
+
+    There is a bar for the model, the baselines and the best contestant of each kind; with
+    `verbose`, for every contestant.
+    """
+    advice = verdict.advice
+    yield from (advice.headline, "", *bars(verdict, every=verbose))
+    for part in (advice.guarantee, advice.commands):
+        yield from ["", *part] if part else []
 
 
 @dataclass(frozen=True)
@@ -184,7 +181,9 @@ def _points(share: float) -> str:
 
 
 def _cost(answers: float | None) -> str:
-    if answers is None or answers == 1.0:
+    if answers is None:
+        return "It reads every layer, with the text and without."
+    if answers == 1.0:
         return "It takes as much compute as the model's answer."
     if answers < _FREE:
         return "It takes next to no compute."
@@ -208,48 +207,52 @@ def in_words(name: str) -> str:
     return f"the probe on {first}" + (f" combined with {' and '.join(others)}" if others else "")
 
 
-def _warning(verdict: Verdict) -> Iterator[str]:
-    if rivals := verdict.certificate.rivals:
+def guarantee(verdict: Verdict) -> Iterator[str]:
+    """Yield sentences about the certificate, or about the labels that would give one."""
+    certificate, contest = verdict.certificate, verdict.contest
+    if rivals := certificate.rivals:
         yield (
             f"Warning: a baseline that never reads the text ({' and '.join(rivals)}) would be "
             "certified for the same gain, so this gain does not show that the text was used."
         )
+    yield from _proof(verdict) if certificate.method is None else _certified(verdict)
+    classes = [one for one in contest.classes if one.items >= _FEW_OF_CLASS]
+    worst = min(classes, key=lambda one: one.corrected, default=None)
+    if worst is not None and worst.corrected < 0.5 < contest.line(contest.best).right:
+        yield (
+            f"The weakest class is `{worst.label}`: {contest.best} finds "
+            f"{percent(worst.corrected)} of its {worst.items} rows."
+        )
+    for prompt in (contest.better_prompt, contest.better_probe):
+        if prompt is not None:
+            yield _other_prompt(prompt, contest)
 
 
 def _certified(verdict: Verdict) -> Iterator[str]:
-    certificate, tested = verdict.certificate, verdict.certificate.tested
-    if certificate.method is None or tested is None:
-        return
-    if is_probe(certificate.method):
+    certificate, contest, tested = verdict.certificate, verdict.contest, verdict.certificate.tested
+    sure = f"{percent(1 - certificate.delta)} confidence"
+    if is_probe(certificate.method or "") and tested is not None:
         yield (
             f"The guarantee is based on the {tested.items} labels held out from the probe: its "
             f"accuracy there is {percent(tested.right)} ({tested.fixed} answers corrected, "
             f"{tested.broken} broken). The accuracy in the chart is from 5-fold cross-validation "
             "on all labels."
         )
-        return
-    breaks = f", and at most {percent(certificate.alpha)} of all answers are broken"
-    breaks = breaks if certificate.promise == "breaks" else ""
-    yield (
-        f"The certificate allows {certificate.policy}. Guaranteed with "
-        f"{percent(1 - certificate.delta)} confidence: accuracy rises by "
-        f"{gain(certificate.net_at_least, verdict.contest)}{breaks}."
-    )
-
-
-def _over_baselines(verdict: Verdict) -> Iterator[str]:
-    """Yield sentences about the certified gain over the model and over the baselines."""
-    certificate = verdict.certificate
-    contest = verdict.contest
+    elif certificate.policy is not None:
+        breaks = f", and at most {percent(certificate.alpha)} of all answers are broken"
+        yield (
+            f"The certificate allows {certificate.policy}. Guaranteed with {sure}: accuracy rises "
+            f"by {gain(certificate.net_at_least, contest)}"
+            f"{breaks if certificate.promise == 'breaks' else ''}."
+        )
     if baselines := certificate.baselines[1:]:
-        over, sure = "not certified", f"with {percent(1 - certificate.delta)} confidence"
-        if (least := certificate.over_baselines) is not None:
-            over = gain(least, contest)
+        least = certificate.over_baselines
+        over = "not certified" if least is None else gain(least, contest)
         figures = ", ".join(f"{line.name} {percent(line.right)}" for line in baselines)
-        figures = f" (accuracy: {figures} on the same labels)"
         yield (
             f"Gain over the model: {gain(certificate.net_at_least, contest)}. Gain over the best "
-            f"baseline: {over}{figures}. Each bound holds {sure}."
+            f"baseline: {over} (accuracy: {figures} on the same labels). Each bound holds with "
+            f"{sure}."
         )
     if certificate.line is not None and contest.objective == BALANCED:
         yield (
@@ -262,8 +265,6 @@ def _proof(verdict: Verdict) -> Iterator[str]:
     """Yield sentences about the labels that would prove the best contestant's gain."""
     certificate, contest, items = verdict.certificate, verdict.contest, verdict.table.items
     best = contest.best
-    if certificate.method is not None:
-        return
     if items < certificate.least:
         yield (
             f"At least {certificate.least} labels are needed to certify anything, "
@@ -286,190 +287,40 @@ def _proof(verdict: Verdict) -> Iterator[str]:
         )
 
 
-def _other_probe(verdict: Verdict) -> Iterator[str]:
-    if (probe := verdict.contest.better_probe) is not None:
-        yield (
-            f"A probe under the prompt {probe.name.removesuffix(WITH_PROBE)} has an accuracy of "
-            f"{percent(probe.right)} ({probe.fixed} answers corrected and {probe.broken} broken "
-            f"compared with {verdict.contest.best} on the same rows): {_again(probe)}."
-        )
-
-
-def _weakest(verdict: Verdict) -> Iterator[str]:
-    """Yield a sentence about the class with the lowest recall, if that is below one half."""
-    contest = verdict.contest
-    classes = [one for one in contest.classes if one.items >= _FEW_OF_CLASS]
-    worst = min(classes, key=lambda one: one.corrected, default=None)
-    if worst is not None and worst.corrected < 0.5 < contest.line(contest.best).right:
-        yield (
-            f"The weakest class is `{worst.label}`: {contest.best} finds "
-            f"{percent(worst.corrected)} of its {worst.items} rows."
-        )
-
-
-def _table(verdict: Verdict) -> Iterator[str]:
-    if notes := verdict.table.notes:
-        yield f"About the table: {'; '.join(notes)}."
-
-
-def _forecast(verdict: Verdict) -> Iterator[str]:
-    if len(curve := verdict.depths.curve) < 2:
-        return
-    (half, before), (_, after) = curve[-2:]
-    shares = ", ".join(f"{percent(right)} with {count}" for count, right in curve)
-    more = ""
-    if half >= _FEWEST:
-        helps = after - before > _LEARNS
-        more = " More labels should help." if helps else " More labels would add little."
-    weighted = "" if verdict.contest.objective == ACCURACY else ", classes weighted"
-    yield f"Probe accuracy by number of labels (leave-one-out{weighted}): {shares}.{more}"
-
-
-def _correction(verdict: Verdict) -> Iterator[str]:
-    line = verdict.contest.line(verdict.contest.correction)
-    more = line.right - verdict.contest.model.right
-    if more <= 0:
-        yield "No correction is better than the model alone on these labels."
-        return
-    assert line.p is not None
-    p, tests = min(1.0, line.p * len(CERTIFIABLE)), f"after correcting for {len(CERTIFIABLE)} tests"
-    sure = "This is more than chance" if p < 0.05 else "This could be chance"
-    yield (
-        f"The best correction is {line.name}: {100 * more:+.1f} points, "
-        f"{counted(line.fixed or 0, 'answer')} corrected and {line.broken} broken. "
-        f"{sure} (p = {p:.2g} {tests})."
-    )
-
-
-def _prompts(verdict: Verdict) -> Iterator[str]:
-    contest = verdict.contest
-    if (prompt := contest.better_prompt) is not None:
-        yield (
-            f"With the prompt {prompt.name} the model alone has an accuracy of "
-            f"{percent(prompt.right)} ({prompt.fixed} answers corrected and {prompt.broken} broken "
-            f"on the same rows): {_again(prompt)}."
-        )
-    if tested := [f"{line.name}: {line.items}" for line in contest.prompts]:
-        yield (
-            f"Prompts marked * were tested on a subset of the {verdict.table.items} rows "
-            f"({', '.join(tested)}). Rows used as examples were excluded, and prompts that fell "
-            "behind were stopped early."
-        )
-    if contest.prompts_left_out:
-        yield f"Prompts not tested: {', '.join(contest.prompts_left_out)}."
-
-
-def _again(prompt: Standing) -> str:
-    if prompt.name == DecisionPrompt.name:
-        return 'it is the one of transformers: `pipeline("decision")` or `transformers serve`'
+def _other_prompt(prompt: Standing, contest: Standings) -> str:
+    """Return a sentence about a prompt with which the model, or a probe, is better."""
     name = prompt.name.removesuffix(WITH_PROBE)
-    template = name if name in TEMPLATES else f"FOLDER/{file_of(name)}"
-    return f"run `try` again with --template {template}"
-
-
-def _layers(verdict: Verdict) -> Iterator[str]:
-    if verdict.depths.by_depth:
-        head, probe = np.array(verdict.depths.by_depth).T
-        best = int(probe.argmax())
-        weighted = "" if verdict.contest.objective == ACCURACY else ", classes weighted"
-        yield (
-            f"Accuracy by layer{weighted}: a probe on layer {best} reaches {percent(probe[best])}, "
-            f"one on the last layer {percent(probe[-1])} (leave-one-out; the best layer is chosen "
-            f"in hindsight). Through the model's head the best is layer {int(head.argmax())}, with "
-            f"{percent(head.max())}."
-        )
-
-
-def _classes(verdict: Verdict) -> Iterator[str]:
-    contest = verdict.contest
-    if not contest.classes:
-        return
-    before, after = map(percent, contest.macro)
-    yield f"Mean recall over classes: model {before}, {contest.best} {after}."
-    if hurt := [one for one in contest.classes if one.corrected < one.model and one.p < 0.05]:
-        names = ", ".join(
-            f"`{one.label}` ({percent(one.model)} → {percent(one.corrected)})" for one in hurt
-        )
-        yield f"{contest.best} lowers the recall of {names}."
-
-
-def _changes(verdict: Verdict) -> Iterator[str]:
-    changes, method = verdict.contest.changes, verdict.certificate.method
-    if not changes:
-        return
-    lost = [one for one in changes if one.model == one.truth]
-    names = ", ".join(f"row {one.id} (`{one.truth}` → `{one.shown}`)" for one in lost[:_LISTED])
-    more = f" and {len(lost) - _LISTED} more" if len(lost) > _LISTED else ""
-    were = "was right and becomes" if len(lost) == 1 else "were right and become"
-    which = f"; {len(lost)} of those {were} wrong: {names}{more}" if lost else ""
-    what, how = verdict.contest.best, ""
-    if is_probe(what):
-        how = " in cross-validation"
-    elif method is not None:
-        what = f"As certified, {what}"
-    yield f"{what} changes {counted(len(changes), 'answer')}{how}{which}."
-
-
-def _middle(verdict: Verdict) -> Iterator[str]:
-    if (middle := verdict.depths.middle) is None or verdict.depths.by_depth:
-        return
-    evidence = "Earlier layers add information"
-    if not middle.positive:
-        evidence = "There is no clear evidence that earlier layers add information"
-    yield (
-        f"{evidence}: a model fitted with them corrects {counted(middle.fixed, 'answer')} and "
-        f"breaks {middle.broken} compared with one fitted without (p = {middle.p:.2g})."
+    probe = name != prompt.name
+    again = f"run `try` again with --template {name if name in TEMPLATES else file_of(name)}"
+    if name == DecisionPrompt.name:
+        again = 'it is the one of transformers: `pipeline("decision")` or `transformers serve`'
+    return (
+        f"With the prompt {name}, {'a probe' if probe else 'the model alone'} has an accuracy of "
+        f"{percent(prompt.right)} ({prompt.fixed} answers corrected and {prompt.broken} broken "
+        f"compared with {contest.best if probe else 'the current prompt'} on the same rows): "
+        f"{again}."
     )
 
 
-_Part = Callable[[Verdict], Iterator[str]]
-_GUARANTEE: tuple[_Part, ...] = (
-    _warning,
-    _certified,
-    _over_baselines,
-    _proof,
-    _weakest,
-    _other_probe,
-)
-_DETAILS: dict[str, tuple[_Part, ...]] = {
-    "table": (_table,),
-    "contest": (_correction, _prompts),
-    "errors": (_classes, _changes),
-    "learning": (_forecast, _layers, _middle),
-}
-
-
-def _sentences(parts: Sequence[_Part], verdict: Verdict) -> tuple[str, ...]:
-    return tuple(sentence for part in parts for sentence in part(verdict))
-
-
-def chart(verdict: Verdict) -> list[str]:
-    """Return bars of the model, the baselines and the best contestant of each kind."""
-    contest, prompt = verdict.contest, verdict.contest.better_prompt
-    names = ("chance", *SIMPLE, "the model", contest.correction, contest.probe, contest.best)
-    by_name = {line.name: line for line in contest.lines}
-    lines = [by_name[name] for name in dict.fromkeys(names) if name in by_name]
-    return _bars(lines, [] if prompt is None else [prompt], verdict)
-
-
-def picture(verdict: Verdict) -> list[str]:
-    """Return one bar per line, with answers corrected and broken, and the interval."""
-    return _bars(verdict.contest.lines, verdict.contest.prompts, verdict)
-
-
-def _bars(lines: Sequence[Standing], prompts: Sequence[Standing], verdict: Verdict) -> list[str]:
+def bars(verdict: Verdict, *, every: bool = False) -> list[str]:
     """Return a bar per line; those of other prompts are marked, the certified one is last."""
-    contest, certified = verdict.contest, verdict.certificate.line
-    named = [(line.name, line) for line in lines] + [(f"{line.name}*", line) for line in prompts]
+    contest, certified, best = verdict.contest, verdict.certificate.line, verdict.contest.best
+    by_name = {line.name: line for line in contest.lines}
+    names = ("chance", *SIMPLE, "the model", contest.correction, contest.probe, best)
+    shown = by_name if every else [name for name in dict.fromkeys(names) if name in by_name]
+    better = contest.better_prompt
+    prompts = contest.prompts if every else [better] if better is not None else []
+    named = [(name, by_name[name or ""]) for name in shown]
+    named += [(f"{line.name}*", line) for line in prompts]
     named += [] if certified is None else [(certified.name, certified)]
-    width = max(len(name) for name, _ in named)
-    bars = [(_bar(name, line, width), line) for name, line in named]
+    width = max(len(name or "") for name, _ in named)
+    rows = [(_bar(name or "", line, width), line) for name, line in named]
     if contest.objective == ACCURACY:
-        return [bar for bar, _ in bars]
-    measure, longest = _MEASURES[contest.objective], max(len(bar) for bar, _ in bars)
+        return [bar for bar, _ in rows]
+    measure, longest = _MEASURES[contest.objective], max(len(bar) for bar, _ in rows)
     return [
         bar if line.worth is None else f"{bar:<{longest}}  {measure} {score(line, contest)}"
-        for bar, line in bars
+        for bar, line in rows
     ]
 
 
@@ -482,21 +333,3 @@ def _bar(name: str, line: Standing, width: int) -> str:
     interval = "" if line.low == line.high else f"{100 * line.low:.0f} to {100 * line.high:.0f}"
     bar = "█" * filled + "·" * (_WIDTH - filled)
     return f"{name:<{width}}  {bar}  {percent(line.right):>6}  {changes:<9} {interval}".rstrip()
-
-
-def by_class(verdict: Verdict) -> list[str]:
-    """Return one line per label with its recall, for the most frequent labels."""
-    often = sorted(verdict.contest.classes, key=lambda one: -one.items)[:_CLASSES]
-    if not often:
-        return []
-    width = max(len(_RECALL), *(len(one.label) + 2 for one in often))
-    more = len(verdict.contest.classes) - len(often)
-    return [
-        f"{_RECALL:<{width}}  rows   model → {verdict.contest.best}",
-        *(
-            f"{f'`{one.label}`':<{width}}  {one.items:>4}  {percent(one.model):>6} → "
-            f"{percent(one.corrected)}"
-            for one in often
-        ),
-        *([f"and {more} more"] if more else []),
-    ]
