@@ -404,7 +404,7 @@ def double(
     lines = tuple(
         Standing(n, share, share - 0.1, share + 0.1, 9, 1, 0.02) for n, share in all_shares.items()
     )
-    contest = {"best": certified or probe or "pmi@1"} | parts.get("contest", {})
+    contest = {"best": certified or probe or "pmi@1", "cost": 1.0} | parts.get("contest", {})
     terms: dict[str, Any] = {"promise": "breaks", "alpha": 0.1, "delta": 0.01, "least": 90}
     if certified is not None:
         line = replace(lines[-1], name="certified")

@@ -5,7 +5,8 @@ trajectories.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ from lastword.errors import InputError
 from lastword.files.writing import write_text
 from lastword.records.chart import line_chart
 from lastword.records.document import compress, document
-from lastword.trust.policy import CERTIFIABLE
-from lastword.tryout.material import DEPTH_0, SIMPLE, UNREAD
-from lastword.tryout.verdict import DepthAccuracy, Standing, Standings, Verdict
+from lastword.tryout.judge import MODEL
+from lastword.tryout.material import SIMPLE
+from lastword.tryout.verdict import DepthAccuracy, Standing, Verdict
 from lastword.tryout.words import gain, score
 
 FILE = "index.html"
@@ -26,7 +27,6 @@ _ASSETS = Path(__file__).parent / "assets"
 _CLASSES = 20  # size of the confusion matrix; rarer classes are merged
 _OTHERS = "(others)"
 _ACCURACY = "accuracy, %"
-_BASELINES = ("chance", "without the text", *SIMPLE, DEPTH_0, UNREAD)
 
 
 def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
@@ -42,6 +42,7 @@ def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
     """
     contest, path = verdict.contest, out / FILE
     rows = [(row.id, texts[row.id], row.truth, row.model, row.shown) for row in contest.answers]
+    shown, folded = _contestants(verdict)
     html = document(
         "try.html.j2",
         ("data.js", "try.js"),
@@ -52,7 +53,8 @@ def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
         best=contest.line(contest.best),
         score=partial(score, contest=contest),
         gain=partial(gain, contest=contest),
-        groups=list(_grouped(contest, verdict.certificate.line)),
+        shown=shown,
+        folded=folded,
         matrix=_confusion(verdict) if contest.classes else None,
         plots=_plots(verdict.depths),
     )
@@ -63,35 +65,17 @@ def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
     return path
 
 
-def _grouped(
-    contest: Standings, certified: Standing | None
-) -> Iterator[tuple[str, list[Standing], list[Standing]]]:
-    """Yield each group of contestants: its name, the lines to show, and the lines to fold away."""
-    shown = {"the model", contest.best, contest.correction, contest.probe, *SIMPLE}
-    groups: dict[str, list[Standing]] = {
-        "Model": [],
-        "Certified": [] if certified is None else [certified],
-        "Probes": [],
-        "Corrections": [],
-        "Baselines": [],
-        "Other prompts": sorted(contest.prompts, key=lambda line: -line.right),
-    }
-    for line in contest.lines:
-        if line.right == line.right:  # false for nan: the method does not apply to these rows
-            groups[_kind(line.name)].append(line)
-    for name, lines in groups.items():
-        first = lines[:1] if name in ("Other prompts", "Certified") else []
-        visible = [line for line in lines if line.name in shown or line in first]
-        if lines:
-            yield name, visible, [line for line in lines if line not in visible]
-
-
-def _kind(name: str) -> str:
-    if name == "the model":
-        return "Model"
-    if name in _BASELINES:
-        return "Baselines"
-    return "Corrections" if name in CERTIFIABLE else "Probes"
+def _contestants(verdict: Verdict) -> tuple[list[Standing], list[Standing]]:
+    """Return the contestants, the best first: those to show, and those to fold away."""
+    contest, certified = verdict.contest, verdict.certificate.line
+    lines = [line for line in contest.lines if line.right == line.right]  # nan: does not apply
+    lines += [replace(line, name=f"{line.name}*") for line in contest.prompts]
+    lines += [] if certified is None else [certified]
+    lines.sort(key=lambda line: -line.right)
+    names = {MODEL, "certified", contest.best, contest.correction, contest.probe, *SIMPLE}
+    prompt = next((line.name for line in lines if line.name.endswith("*")), None)
+    shown = [line for line in lines if line.name in {*names, prompt}]
+    return shown, [line for line in lines if line not in shown]
 
 
 def _confusion(verdict: Verdict) -> dict[str, Any]:

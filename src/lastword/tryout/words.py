@@ -291,7 +291,8 @@ def _other_prompt(prompt: Standing, contest: Standings) -> str:
     """Return a sentence about a prompt with which the model, or a probe, is better."""
     name = prompt.name.removesuffix(WITH_PROBE)
     probe = name != prompt.name
-    again = f"run `try` again with --template {name if name in TEMPLATES else file_of(name)}"
+    file = name if name in TEMPLATES else f"FOLDER/{file_of(name)}"
+    again = f"run `try` again with --template {file}"
     if name == DecisionPrompt.name:
         again = 'it is the one of transformers: `pipeline("decision")` or `transformers serve`'
     return (
