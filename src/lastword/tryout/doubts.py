@@ -3,19 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-from jaxtyping import Int
-from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import connected_components
-
 from lastword.files.cells import spelling
 from lastword.files.wording import counted
-from lastword.trust.groups import normal
+from lastword.tryout.copies import near_copies
 
-NEAR = 0.5  # minimum Jaccard index: in a text of twelve words, one in the middle may differ
-MOST_TEXTS = 20_000  # the time grows with the square of their number
+MOST_TEXTS = 20_000  # the search for near copies would be slow
 _SHOWN = 3  # number of rows that a note lists; the others are only counted
-_BLOCK = 1000  # number of texts that are compared with all others at a time
 
 
 def doubts(texts: Mapping[str, str], truths: Mapping[str, str]) -> list[str]:
@@ -67,35 +60,3 @@ def note_near_copies(texts: Mapping[str, str]) -> list[str]:
 def _first_few(things: Sequence[str]) -> str:
     more = len(things) - _SHOWN
     return "; ".join([*things[:_SHOWN], *([f"and {more} more"] if more > 0 else [])])
-
-
-def near_copies(texts: Sequence[str]) -> Int[np.ndarray, " texts"]:
-    """Return the group number of each text; near copies, and copies of these, form a group.
-
-    Two texts are near copies if |A & B| / |A | B| of their normalised word triples is at least
-    `NEAR`.
-    """
-    from sklearn.feature_extraction.text import HashingVectorizer
-
-    plain, same = np.unique([normal(text) for text in texts], return_inverse=True)
-    vectorizer = HashingVectorizer(
-        ngram_range=(3, 3),
-        token_pattern=r"\S+",
-        lowercase=False,
-        binary=True,
-        norm=None,
-        alternate_sign=False,
-        dtype=np.int32,
-    )
-    triples, count = csr_array(vectorizer.transform(plain)), len(plain)
-    size = np.diff(triples.indptr)
-    pairs = [np.zeros((2, 0), dtype=np.intp)]
-    for start in range(0, count, _BLOCK):
-        # Texts without a shared triple have no entry, so texts of at most two words have none.
-        shared = (triples[start : start + _BLOCK] @ triples.T).tocoo()
-        i, j = shared.row + start, shared.col
-        near = shared.data >= NEAR * (size[i] + size[j] - shared.data)
-        pairs.append(np.stack([i[near], j[near]]))
-    i, j = np.concatenate(pairs, axis=1)
-    graph = coo_array((np.ones(len(i), dtype=bool), (i, j)), shape=(count, count))
-    return np.asarray(connected_components(graph, directed=False)[1][same])

@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse.csgraph import connected_components
 
 from lastword.trust.groups import normal
-from lastword.tryout.doubts import NEAR, near_copies
+from lastword.tryout.copies import NEAR, near_copies
 
 WORDS = [f"w{n}" for n in range(2000)]
 
