@@ -217,11 +217,13 @@ class Advice:
         headline: The method to run with its gain and cost, or else the most promising one.
         guarantee: Sentences about the certificate, or about the way to one.
         commands: The commands that use the result, each after a line with its purpose.
+        text: All of it with the bars of every contestant, as a terminal shows it.
     """
 
     headline: str = ""
     guarantee: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -236,12 +238,11 @@ class Verdict:
 
     def __str__(self) -> str:
         """Return the whole text of the verdict."""
-        from lastword.tryout.words import lines
-
-        return "\n".join(lines(self, verbose=True))
+        return self.advice.text
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of `verdict.json`, as plain JSON values."""
         values = asdict(self)
+        del values["advice"]["text"]
         values["contest"] |= {"macro": self.contest.macro, "useless": self.contest.useless}
         return {"schema": SCHEMA, **values}

@@ -1,7 +1,7 @@
 """Writes the text of a verdict from its figures: headline, sentences and bars."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lastword.decide.decision_prompt import DecisionPrompt
 from lastword.decide.templates import TEMPLATES
@@ -20,7 +20,8 @@ _MEASURES = {ACCURACY: "accuracy", BALANCED: "mean recall"}
 
 def advise(verdict: Verdict, commands: Sequence[str] = ()) -> Advice:
     """Return the text of a verdict; `commands` are the commands that use its result."""
-    return Advice(headline(verdict), tuple(guarantee(verdict)), tuple(commands))
+    advice = Advice(headline(verdict), tuple(guarantee(verdict)), tuple(commands))
+    return replace(advice, text="\n".join(lines(replace(verdict, advice=advice), verbose=True)))
 
 
 def lines(verdict: Verdict, *, verbose: bool = False) -> Iterator[str]:
