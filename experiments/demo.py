@@ -25,9 +25,9 @@ from lastword.lab.evaluation.statistics import judge
 from lastword.lab.evaluation.work import Work
 from lastword.model.embedded import EMBEDDED, Name
 from lastword.records.cells import mean
+from lastword.records.decision import Decision, decisions
 from lastword.records.frame import load_records
 from lastword.records.metrics import Numbers, fixed_and_broken, mc1, pair_accuracy, pair_name
-from lastword.records.record import Record
 from lastword.rule.geometry import margin
 from lastword.trust.certification import Sample, outcome, read_sample
 from lastword.trust.terms import Terms
@@ -40,10 +40,10 @@ FORMS = ("multi", "binary")
 PARTS = ("clean", "contested", "overwritten", "revised", "seen", "unseen")
 
 # The scores by which each row of the first table chooses.
-CHOOSERS: Mapping[str, Callable[[Record], Numbers]] = {
-    "the model": lambda r: r.decision.base_scores,
-    "TRACE": lambda r: r.decision.scores,
-    "question left out": lambda r: r.decision.blind_scores,
+CHOOSERS: Mapping[str, Callable[[Decision], Numbers]] = {
+    "the model": lambda r: r.base_scores,
+    "TRACE": lambda r: r.scores,
+    "question left out": lambda r: r.blind_scores,
     "shortest candidate": lambda r: [-len(text) for text in r.candidates],
     "longest candidate": lambda r: [len(text) for text in r.candidates],
     "first candidate": lambda r: [-place for place in range(len(r.candidates))],
@@ -68,8 +68,8 @@ def run(model: str, name: str, runs: Path) -> Path:
 
 def real(folder: Path) -> dict[str, Any]:
     """Return the figures of the real model."""
-    records, sample = Record.of(load_records(folder)), read_sample(folder)
-    answers = [(r.decision.base_index, r.decision.index) for r in records]
+    records, sample = decisions(load_records(folder)), read_sample(folder)
+    answers = [(r.base_index, r.index) for r in records]
     return {
         "model": REAL.model,
         "invariant": sample.run["invariant"],
@@ -88,7 +88,9 @@ def real(folder: Path) -> dict[str, Any]:
     }
 
 
-def accuracies(records: Sequence[Record], scores: Callable[[Record], Numbers]) -> dict[str, Any]:
+def accuracies(
+    records: Sequence[Decision], scores: Callable[[Decision], Numbers]
+) -> dict[str, Any]:
     """Return the MC1 of some scores: of all items, by kind of question, and of whole pairs."""
     right = {str(r.id): mc1(scores(r), r.truthful) for r in records}
     sorts = {sort: mean([v for id, v in right.items() if id.startswith(sort)]) for sort in SORTS}
@@ -96,26 +98,23 @@ def accuracies(records: Sequence[Record], scores: Callable[[Record], Numbers]) -
     return {"mc1": mean(list(right.values())), "sorts": sorts, "pairs": pair}
 
 
-def operators(records: Sequence[Record]) -> dict[str, Any]:
+def operators(records: Sequence[Decision]) -> dict[str, Any]:
     """Return the figures of the items that each operator decides."""
-    names = dict.fromkeys(r.decision.operator for r in records)
-    parts = {name: [r for r in records if r.decision.operator == name] for name in names}
+    names = dict.fromkeys(r.operator for r in records)
+    parts = {name: [r for r in records if r.operator == name] for name in names}
     return {
         name: {key: value for key, value in score(part).items() if not key.startswith("mc2")}
-        | {"mc1_blind": mean([mc1(r.decision.blind_scores, r.truthful) for r in part])}
+        | {"mc1_blind": mean([mc1(r.blind_scores, r.truthful) for r in part])}
         for name, part in parts.items()
     }
 
 
-def depths(records: Sequence[Record]) -> dict[str, Any]:
+def depths(records: Sequence[Decision]) -> dict[str, Any]:
     """Return the figures of each depth, read as if it were the last."""
-    each = range(records[0].decision.trajectory.shape[1])
+    each = range(records[0].trajectory.shape[1])
     both = pairs(records)
     decisive = [
-        alike(pair, r.decision.decisive_layer)
-        for pair in both
-        for r in pair
-        if r.decision.operator == "decisive"
+        alike(pair, r.decisive_layer) for pair in both for r in pair if r.operator == "decisive"
     ]
     return {
         "mc1": [mean([mc1(at(r, depth), r.truthful) for r in records]) for depth in each],
@@ -126,21 +125,21 @@ def depths(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def pairs(records: Sequence[Record]) -> list[list[Record]]:
+def pairs(records: Sequence[Decision]) -> list[list[Decision]]:
     """Return the pairs of records."""
     names = dict.fromkeys(name for r in records if (name := pair_name(str(r.id))) is not None)
     return [[r for r in records if pair_name(str(r.id)) == name] for name in names]
 
 
-def alike(pair: Sequence[Record], depth: int) -> bool:
+def alike(pair: Sequence[Decision], depth: int) -> bool:
     """Return True if a depth gives both questions of a pair the same answer."""
     first, second = (at(r, depth).argmax() for r in pair)
     return bool(first == second)
 
 
-def at(record: Record, depth: int) -> np.ndarray:
+def at(record: Decision, depth: int) -> np.ndarray:
     """Return the scores of the candidates at a depth."""
-    return record.decision.trajectory[:, depth]
+    return record.trajectory[:, depth]
 
 
 def certificate(sample: Sample) -> list[str]:
@@ -152,9 +151,9 @@ def certificate(sample: Sample) -> list[str]:
 
 def organism(folder: Path) -> dict[str, Any]:
     """Return an embedded model's figures by form, kind of fact and template."""
-    records = Record.of(load_records(folder))
+    records = decisions(load_records(folder))
     labels = [str(r.id).split("/") for r in records]
-    figures: dict[str, Any] = {"invariant": records[0].decision.invariant}
+    figures: dict[str, Any] = {"invariant": records[0].invariant}
     for form in FORMS:
         for name in (form, *(f"{form}/{part}" for part in PARTS)):
             wanted = set(name.split("/"))
@@ -163,11 +162,13 @@ def organism(folder: Path) -> dict[str, Any]:
     return figures
 
 
-def score(records: Sequence[Record]) -> dict[str, Any]:
+def score(records: Sequence[Decision]) -> dict[str, Any]:
     """Return the mean metrics of some records, and how many answers were corrected and broken."""
-    metrics = ("mc1_base", "mc1", "mc2_base", "mc2")
     fixed, broken = fixed_and_broken([r.gain for r in records])
-    means = {name: mean([getattr(r, name) for r in records]) for name in metrics}
+    means = {}
+    for metric in ("mc1", "mc2"):
+        means[f"{metric}_base"] = mean([r.share(metric, base=True) for r in records])
+        means[metric] = mean([r.share(metric) for r in records])
     return {"items": len(records), **means, "fixed": fixed, "broken": broken}
 
 

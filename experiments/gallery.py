@@ -28,9 +28,8 @@ from lastword.lab.demo.story import FIRST_DEEP
 from lastword.lab.report import draw
 from lastword.lab.report.build import ReportInput, write
 from lastword.lab.report.figures import trajectory
+from lastword.records.decision import Decision, decisions
 from lastword.records.frame import load_records
-from lastword.records.portrait import portrait
-from lastword.records.record import Record
 from lastword.rule.theta import Theta
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,21 +98,21 @@ def correction(records: pd.DataFrame) -> draw.Figure:
     return draw.Figure("correction", "Repaired, broken", "", canvas)
 
 
-def median_of(records: pd.DataFrame) -> Record:
+def median_of(records: pd.DataFrame) -> Decision:
     """Return the record with the median change of truthful probability."""
-    rows = Record.of(records)
+    rows = decisions(records)
     order = np.argsort([change(row) for row in rows], kind="stable")
     return rows[int(order[(len(order) - 1) // 2])]
 
 
-def change(record: Record) -> float:
-    return sum(c.after - c.before for c in portrait(record.decision).candidates if c.true)
+def change(record: Decision) -> float:
+    rises = record.probabilities - record.base_probabilities
+    return float(rises[list(record.truthful or ())].sum())
 
 
-def panel(axes: Axes, word: str, record: Record) -> None:
+def panel(axes: Axes, word: str, record: Decision) -> None:
     """Draw one item's trajectory with a title that explains the two answers."""
-    view = portrait(record.decision, THETA)
-    before, after = (view.candidates[place].text for place in (view.base_index, view.index))
+    before, after = record.base_answer, record.answer
     title = f"{word}: {before} → {after}\n{fill(str(record.question), 40)}"
     draw.below(axes, trajectory(axes, record, THETA, title, "TRACE answers here"))
     axes.set_xlabel("blocks of the model, from input to output")

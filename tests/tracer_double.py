@@ -116,11 +116,11 @@ class TracerDouble:
         if item.blind_prompt is not None:
             blind = np.array([_scores(item.blind_prompt, c) for c in item.candidates])
         whole = blind if mode == "all" else None
-        return ruling.answer(
-            Decision,
-            item.candidates,
+        return Decision.of(
+            ruling,
             trajectory,
-            self.invariant,
+            item.candidates,
+            invariant=self.invariant,
             blind_scores=None if blind is None else blind[:, -2],
             blind_trajectory=None if whole is None else whole[:, :-1],
             blind_t_scores=None if whole is None else whole[:, -1],

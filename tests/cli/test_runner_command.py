@@ -228,9 +228,6 @@ def test_the_row_of_a_reading_equals_a_run_with_it(theta, row, run, models, item
         deltas[name] = {label: (r["ΔMC1"], r["ΔMC2"]) for label, r in rows.items() if label}
     assert deltas["first"][row] == pytest.approx(deltas["other"]["TRACE (as run)"], abs=1e-4)
     assert deltas["first"][row] != pytest.approx(deltas["first"]["TRACE (as run)"], abs=1e-4)
-    disagree = lastword.load_records(tmp_path / "first")["readings_disagree"]
-    # T of a random model is too flat to change a choice.
-    assert disagree.any() == row.startswith("I")
 
 
 def middle(run: Run, model: str) -> float:

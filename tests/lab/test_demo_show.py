@@ -50,7 +50,7 @@ WITHHELD = f"{BROKEN}, of those that the certificate does not allow"
 
 @pytest.mark.parametrize("layer", [1, 2, 3])
 def test_examples_are_decided_by_layers_above_the_second(layer):
-    shallow = replace(WON, answer=replace(WON.decision, decisive_layer=layer))
+    shallow = replace(WON, decisive_layer=layer)
     chosen = story_of([EARLY, shallow, *([RIGHT] * 298)]).examples
     assert [*chosen] == ([CORRECTED] if layer == 3 else [])
 
@@ -76,8 +76,8 @@ def many():
 def test_the_story_follows_the_certificate():
     result = story_of(many(), alpha=0.02)
     assert result.finding.policy.margin == 3
-    chosen = {rule: outcome.decision for rule, outcome in result.examples.items()}
-    assert chosen == {CERTIFIED: SURE.decision, WITHHELD: DOUBTFUL.decision}
+    prompts = {rule: record.prompt for rule, record in result.examples.items()}
+    assert prompts == {CERTIFIED: "Q 1", WITHHELD: "Q 0"}  # the first of SURE, of DOUBTFUL
     assert [accuracy[1:] for accuracy in result.accuracies] == [
         (0.5, 0, 0),
         (460 / 500, 0, 0),
@@ -91,8 +91,8 @@ def test_a_story_without_certificate():
     result = story_of([WON, LOST, *([RIGHT] * 298)])
     assert result.finding.chosen is None
     assert result.accuracies[3].right == result.accuracies[1].right
-    chosen = {rule: outcome.decision for rule, outcome in result.examples.items()}
-    assert chosen == {CORRECTED: WON.decision, WITHHELD: LOST.decision}
+    prompts = {rule: record.prompt for rule, record in result.examples.items()}
+    assert prompts == {CORRECTED: "Q 0", WITHHELD: "Q 1"}
     assert result.headline.endswith("its certificate keeps it off")
 
 

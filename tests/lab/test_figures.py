@@ -13,9 +13,9 @@ from lastword.errors import RecordError
 from lastword.lab.report import draw, figures, tables
 from lastword.lab.report.figures import named
 from lastword.records.cells import summarise
+from lastword.records.decision import decisions
 from lastword.records.marks import LOOKS
-from lastword.records.portrait import short
-from lastword.records.record import Record
+from lastword.records.view import short
 from lastword.rule import geometry
 from lastword.rule.theta import ScorerTheta, Theta
 
@@ -31,7 +31,7 @@ def test_a_trajectory_shows_the_probability_of_every_candidate(records):
     record = figures.representative(cells(records), "decisive")
     _, (axes,) = draw.canvas(1)
     keys = figures.trajectory(axes, record, THETA)
-    answer = record.decision
+    answer = record
     S = answer.trajectory
     expected = np.exp(S) / np.exp(S).sum(axis=0)
     inks = [line.get_color() for line in axes.lines][-len(S) :]
@@ -51,7 +51,7 @@ def test_the_representative_item_is_the_median_of_the_corrected_ones(records):
         chosen = figures.representative(cells(records), operator)
         is_fixed = (records.mc1_base == 0) & (records.mc1 == 1)
         fixed = records[(records.operator == operator) & is_fixed]
-        gains = sorted(map(gain, Record.of(fixed)))
+        gains = sorted(map(gain, decisions(fixed)))
         assert gain(chosen) == pytest.approx(gains[(len(gains) - 1) // 2])
     figure = figures.regimes(cells(records), THETA)
     titles = [title(axes).split("\n")[0] for axes in figure.axes]
@@ -60,7 +60,7 @@ def test_the_representative_item_is_the_median_of_the_corrected_ones(records):
 
 def gain(record):
     truth = np.array(record.truthful, dtype=bool)
-    before, after = np.exp(record.decision.base_scores), np.exp(record.decision.scores)
+    before, after = np.exp(record.base_scores), np.exp(record.scores)
     return after[truth].sum() / after.sum() - before[truth].sum() / before.sum()
 
 
@@ -77,7 +77,7 @@ def test_an_operator_without_corrections_is_named(records):
 def test_the_worked_example_shows_all_steps_of_an_item(records):
     record = figures.representative(cells(records), "decisive")
     path, sharpness, gates, scores = figures.worked_example(record, THETA).axes
-    S, layer = record.decision.trajectory, record.decision.decisive_layer
+    S, layer = record.trajectory, record.decisive_layer
     ((_, x, y),) = curves(sharpness)
     np.testing.assert_allclose(y, geometry.decisiveness(S[:, 1:], THETA.eps_H))
     assert x[int(np.argmax(y))] == layer == rules(path)[0]
@@ -87,8 +87,8 @@ def test_the_worked_example_shows_all_steps_of_an_item(records):
     assert [text[0] for text in texts(gates)] == ["✓"] * 3
     drawn = bars(scores)
     np.testing.assert_allclose(drawn["before"], np.exp(S[:, -1]) / np.exp(S[:, -1]).sum())
-    np.testing.assert_allclose(drawn["after"], record.decision.probabilities)
-    shown = f"{geometry.margin(S[:, -1]):.2f} → {geometry.margin(record.decision.scores):.2f} nats"
+    np.testing.assert_allclose(drawn["after"], record.probabilities)
+    shown = f"{geometry.margin(S[:, -1]):.2f} → {geometry.margin(record.scores):.2f} nats"
     assert shown in title(scores)
 
 
@@ -104,7 +104,7 @@ def test_one_item_is_shown_for_all_models_in_the_order_of_the_invariant():
     ]
     wrong = records[records.mc1_base == 0].groupby("id").size()
     assert wrong.max() == 3 and "3 are wrong at the last depth" in figure.caption
-    items = Record.of(named(cells(records), f"TruthfulQA-{wrong.index[1]}"))
+    items = decisions(named(cells(records), f"TruthfulQA-{wrong.index[1]}"))
     assert f"(truthfulqa {wrong.index[1]})" in figures.across_models(items, THETA).caption
     assert figures.across_models(figures.hardest(cells(parts[0])), THETA) is None
 

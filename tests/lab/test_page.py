@@ -24,9 +24,8 @@ from lastword.lab.evaluation.statistics import judge
 from lastword.lab.report import build, page_data
 from lastword.lab.report.build import ReportInput, report
 from lastword.lab.report.cost import Timing
-from lastword.records import item_view
-from lastword.records.portrait import short
-from lastword.records.record import Record
+from lastword.records.decision import decisions, read, without_nan
+from lastword.records.view import page_item, short
 from lastword.rule.theta import Theta
 
 THETA = Theta()
@@ -96,7 +95,10 @@ def test_a_sample_of_very_many_records_is_packed_and_noted(records, tmp_path, mo
     shown = page_data.sampled(cells)
     assert [len(places) for places in shown] == [20, 20, 20]
     for cell, places in zip(cells, shown, strict=True):
-        outcomes = np.array([page_data.outcome(row) for row in Record.of(cell.records)])
+        rows = map(without_nan, cell.records.to_dict("records"))
+        outcomes = np.array(
+            [page_data.outcome(read(r)) if r["error"] is None else "" for r in rows]
+        )
         changed = np.isin(outcomes, ["fixed", "broken", "changed"])
         assert changed[places].sum() == min(20, changed.sum()) > 0
         assert (np.diff(places) > 0).all()
@@ -107,11 +109,11 @@ def test_a_sample_of_very_many_records_is_packed_and_noted(records, tmp_path, mo
 
 
 def test_the_blind_trajectory_is_packed_too(records):
-    record = Record.of(records[records.error.isna()])[0]
-    assert [p["blind"] for p in item_view.item(record, THETA)["panels"]] == [[], []]
-    blind = record.decision.trajectory[:, ::-1]
-    whole = replace(record, answer=replace(record.decision, blind_trajectory=blind))
-    shown = item_view.item(whole, THETA)
+    record = decisions(records[records.error.isna()])[0]
+    assert [p["blind"] for p in page_item(record, THETA)["panels"]] == [[], []]
+    blind = record.trajectory[:, ::-1]
+    whole = replace(record, blind_trajectory=blind)
+    shown = page_item(whole, THETA)
     shares, scores = (np.cumsum(p["blind"], axis=1) / p["unit"] for p in shown["panels"])
     assert shares == pytest.approx(softmax(blind, axis=0), abs=1e-3)
     assert scores == pytest.approx(blind, abs=1e-3)

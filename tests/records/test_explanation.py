@@ -1,6 +1,5 @@
 """Explanations: which gates held, which did not, and the resulting answer."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -8,8 +7,8 @@ from decided import decided
 
 from lastword import Theta
 from lastword.files.wording import shorten
+from lastword.records.decision import read
 from lastword.records.explanation import explain, gist
-from lastword.records.record import Record
 from lastword.rule.answer import Gate
 
 
@@ -89,8 +88,8 @@ def test_every_kind_of_answer_is_explained():
 def test_a_record_has_the_same_explanation():
     whole = decision()
     row = whole.to_dict(full=True) | {"candidates": list(whole.candidates), "prompt": "?"}
-    row |= {"gates": json.dumps(row["gates"]), "decisive_layer": float("nan")}
-    assert explain(Record.read(row | {"trajectory": whole.trajectory}).decision) == explain(whole)
+    row |= {"decisive_layer": float("nan"), "trajectory": whole.trajectory}
+    assert explain(read(row)) == explain(whole)
 
 
 def test_shorten_cuts_after_a_word_unless_it_is_long():

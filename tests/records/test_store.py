@@ -145,11 +145,13 @@ def test_a_damaged_part_is_set_aside_and_computed_again(tmp_path, whole, damage)
     victim, other = part_files(cell)[2:4]
     content = victim.read_bytes()
     middle = len(content) // 3
+    footer = int.from_bytes(content[-8:-4], "little") + 8
+    last = len(content) - footer - 1  # the end of the last page; a header has no checksum
     victim.write_bytes(
         {
             "cut": content[:middle],
             "empty": b"",
-            "flip": content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :],
+            "flip": content[:last] + bytes([content[last] ^ 0xFF]) + content[last + 1 :],
             "text": b"not parquet at all",
             "rows": other.read_bytes(),
         }[damage]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import reference
 
-from lastword.rule.answer import Answer, Gate
+from lastword.records.decision import Decision
+from lastword.rule.answer import Gate
 from lastword.rule.geometry import Trajectory
 from lastword.rule.operators import OPERATORS, Step
 from lastword.rule.router import Ruling, next_step
@@ -34,7 +35,9 @@ def test_rulings_agree_with_the_reference(theta, invariant):
         correction = ruling.correction
         assert (correction.operator, correction.mixing) == (expected.operator, expected.mixing)
         np.testing.assert_allclose(correction.scores, expected.scores, atol=1e-12)
-        answer = ruling.answer(Answer, tuple("abcde"[:n]), trajectory, invariant, truncated=3)
+        answer = Decision.of(
+            ruling, trajectory, tuple("abcde"[:n]), invariant=invariant, truncated=3
+        )
         assert (answer.index, answer.base_index) == (expected.index, expected.base_index)
         assert (answer.tied, answer.mixing, answer.truncated) == (expected.tied, expected.mixing, 3)
         assert (answer.decisive_layer, answer.invariant) == (correction.decisive_layer, invariant)

@@ -5,15 +5,15 @@ from tracer_double import _scores
 
 from lastword.rule.geometry import Trajectory
 from lastword.rule.operators import Step
-from lastword.rule.router import Ruling, answers_by_reading, next_step, settle
+from lastword.rule.router import Ruling, choose, next_step, settle
 from lastword.rule.theta import Theta
 
 DEPTH, THETA = 8, Theta()
 
 
 def test_an_invariant_at_its_threshold_chooses_early():
-    S = np.array([_scores("q", str(j)) for j in range(2)])[:, :-1]
-    assert [*answers_by_reading(S, {"floor-anchor": S[:, -1]}, [THETA.tau_I], THETA)] == ["early"]
+    above = np.nextafter(THETA.tau_I, 9)
+    assert [choose(1.0, i, THETA) for i in (THETA.tau_I, above)] == ["early", "mix"]
 
 
 def test_staged_reading_gives_the_same_rulings_and_reads_nothing_twice():

@@ -250,8 +250,7 @@ def _overrides(theta: "Theta") -> dict[str, Any]:
 
 def _show(decision: "Decision", theta: "Theta") -> None:
     from lastword.records.explanation import explain
-    from lastword.records.portrait import portrait
-    from lastword.records.table import correction
+    from lastword.records.view import correction
 
     show(correction(printable(decision.base_answer), printable(decision.answer)))
     if (override := decision.withheld) is not None:
@@ -259,7 +258,9 @@ def _show(decision: "Decision", theta: "Theta") -> None:
         typer.echo(f"withheld: {answer}  (by {override.operator}; {override.rule})")
     if decision.deferred:
         typer.echo("deferred: too unsure for the certificate")
-    rows = [(c.text, f"{c.before:.3f}", f"{c.after:.3f}") for c in portrait(decision).candidates]
+    shares = zip(decision.base_probabilities, decision.probabilities, strict=True)
+    numbers = ((f"{before:.3f}", f"{after:.3f}") for before, after in shares)
+    rows = [(text, *both) for text, both in zip(decision.candidates, numbers, strict=True)]
     show(grid(("candidate", "base", "corrected"), rows, {"base", "corrected"}))
     typer.echo(printable(explain(decision, theta)))
     if overrides := _overrides(theta):

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from scipy.special import softmax
 
 from lastword.decide.item import candidates_of
-from lastword.rule.answer import Answer
+from lastword.records.decision import Decision
 from lastword.text.question import Choice, Predicate, Score, Single, Value
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class _AnswerFields:
     probabilities: Probabilities
     confidence: float
     calibrated: bool
-    decision: Answer | Probed
+    decision: Decision | Probed
 
     @property
     def probability(self) -> float:
@@ -263,7 +263,9 @@ def answered_by(method: str, operator: str | None = None) -> str:
     return MODEL if "base" in (method, operator) else method
 
 
-def answer_of(question: Single, decision: Answer, temperature: float | None = None) -> SingleAnswer:
+def answer_of(
+    question: Single, decision: Decision, temperature: float | None = None
+) -> SingleAnswer:
     """Return the answer to a question from the decision among its candidates.
 
     Args:
@@ -276,7 +278,7 @@ def answer_of(question: Single, decision: Answer, temperature: float | None = No
 
 
 def answer_from(
-    question: Single, p: Probabilities, decision: Answer | Probed, *, calibrated: bool
+    question: Single, p: Probabilities, decision: Decision | Probed, *, calibrated: bool
 ) -> SingleAnswer:
     """Return the answer with these final probabilities.
 

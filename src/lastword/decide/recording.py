@@ -2,18 +2,16 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from lastword.errors import ItemError
-from lastword.records.decision import Decision
-from lastword.records.record import Place, Row, failure, record
-from lastword.rule.router import answers_by_reading
+from lastword.errors import ItemError, NonFiniteError
+from lastword.records.decision import Decision, Row, failure, row_of
 from lastword.text.items import Item
 
 if TYPE_CHECKING:
     from lastword.decide.batch import Scope
     from lastword.decide.decider import Decider
-    from lastword.decide.tracer import Tracer
     from lastword.text.tokens import EncodedItem
 
 WINDOW = 2048  # number of items that are encoded and planned together
@@ -22,57 +20,82 @@ WINDOW = 2048  # number of items that are encoded and planned together
 def records_of(
     decider: "Decider",
     items: Sequence[Item],
-    where: Sequence[Place],
     places: Sequence[int],
     scope: "Scope",
+    benchmark: str,
+    kinds: Sequence[str | None] | None = None,
 ) -> Iterator[list[Row]]:
     """Yield the records of items, group by group.
 
     Args:
         decider: The model.
         items: All items of the run.
-        where: The position of each item in the run.
         places: The indices of the items to answer.
         scope: How much is read.
+        benchmark: The name of the benchmark in records.
+        kinds: The metric that each item is for; None for all metrics.
     """
+
+    def where(place: int) -> dict[str, Any]:
+        kind = None if kinds is None else kinds[place]
+        return {"benchmark": benchmark, "kind": kind, "place": place}
+
     for start in range(0, len(places), WINDOW):
         window = places[start : start + WINDOW]
         outcomes = decider.encode([items[p] for p in window])
         failed, encoded = [], {}
         for p, outcome in zip(window, outcomes, strict=True):
             if isinstance(outcome, ItemError):
-                failed.append(failure(where[p], items[p], str(outcome)))
+                failed.append(failure(items[p], str(outcome), **where(p)))
             else:
                 encoded[p] = outcome
         yield failed
         members = list(encoded)
         for group in decider.tracer.plan(list(encoded.values())) if encoded else []:
-            batch = {members[i]: encoded[members[i]] for i in group}
-            yield _record_group(decider, where, batch, scope)
+            batch = [encoded[members[i]] for i in group]
+            positions = [where(members[i]) for i in group]
+            yield _rows(batch, positions, *_timed(decider, batch, scope))
 
 
-def _record_group(
-    decider: "Decider", where: Sequence[Place], batch: "dict[int, EncodedItem]", scope: "Scope"
-) -> list[Row]:
-    """Return the records of the encoded items of one group, by index."""
-    # An item's seconds are its share of the group's time, by tokens: it never runs alone.
+def _timed(
+    decider: "Decider", batch: "Sequence[EncodedItem]", scope: "Scope"
+) -> tuple[list[Decision | NonFiniteError], float]:
+    """Return the decisions of one group, and its seconds per token."""
     start = time.perf_counter()
-    decisions = decider.decide_group(list(batch.values()), scope)
-    share = (time.perf_counter() - start) / sum(e.tokens for e in batch.values())
+    decisions = decider.decide_group(batch, scope)
+    return decisions, (time.perf_counter() - start) / sum(e.tokens for e in batch)
+
+
+def _rows(
+    batch: "Sequence[EncodedItem]",
+    positions: Sequence[dict[str, Any]],
+    decisions: Sequence[Decision | NonFiniteError],
+    seconds: float,
+) -> list[Row]:
+    """Return the records of one group.
+
+    An item's seconds are its share of the group's time, by tokens: it never runs alone.
+    """
     rows = []
-    for (p, one), answer in zip(batch.items(), decisions, strict=True):
+    for one, where, answer in zip(batch, positions, decisions, strict=True):
         if isinstance(answer, Decision):
-            disagreement = disagree(decider.tracer, answer)
-            rows.append(record(where[p], one, answer, share * one.tokens, disagreement))
+            content = context(one) | where | {"seconds": seconds * one.tokens}
+            rows.append(row_of(replace(answer, **content)))
         else:
-            rows.append(failure(where[p], one.item, str(answer)))
+            rows.append(failure(one.item, str(answer), **where))
     return rows
 
 
-def disagree(tracer: "Tracer", decision: Decision) -> bool | None:
-    """Return True if the paper's readings choose different answers; None if they were not read."""
-    if not decision.t_readings:
-        return None
-    invariants = (tracer.invariant, *tracer.invariant_readings.values())
-    answers = answers_by_reading(decision.trajectory, decision.t_readings, invariants, tracer.theta)
-    return len(set(answers.values())) > 1
+def context(encoded: "EncodedItem") -> dict[str, Any]:
+    """Return the fields of a stored decision that the item has."""
+    item, prompt, blind = encoded.item, encoded.prompt, encoded.blind
+    return {
+        "prompt": item.prompt,
+        "question": item.question,
+        "shared": item.group,
+        "truthful": item.truthful,
+        "prompt_tokens": prompt.prompt_tokens,
+        "candidate_tokens": prompt.candidate_tokens,
+        "blind_tokens": None if blind is None else blind.candidate_tokens,
+        "boundary_moved": prompt.boundary_moved,
+    }

@@ -563,11 +563,11 @@ def _decision(
 ) -> Decision:
     blind = batch.blind(place)
     whole = blind if blind is not None and blind.t is not None else None
-    return verdict.answer(
-        Decision,
-        encoded.item.candidates,
+    return Decision.of(
+        verdict,
         batch.trajectory(place),
-        tracer.invariant,
+        encoded.item.candidates,
+        invariant=tracer.invariant,
         blind_scores=None if blind is None else blind.base,
         blind_trajectory=None if whole is None else whole.scores,
         blind_t_scores=None if whole is None else whole.t,

@@ -21,7 +21,7 @@ from lastword.probes.logit import (
     conditional_logit,
     root_mean_square,
 )
-from lastword.rule.answer import Answer
+from lastword.records.decision import Decision
 from lastword.trust.calibration import fit_temperature
 from lastword.trust.crossfit import deal_folds
 
@@ -61,7 +61,7 @@ class TrajectoryFit:
     scores: tuple[Float[np.ndarray, " _options"], ...]
 
 
-def features_of(answer: Answer, tokens: Sequence[int]) -> Options:
+def features_of(answer: Decision, tokens: Sequence[int]) -> Options:
     """Return the features of an item's options, from its answer.
 
     Raises:

@@ -1,64 +1,29 @@
-"""The Parquet columns of records; nested numbers are lists of float64."""
+"""The Parquet schema of records."""
 
 import pyarrow as pa
 
-from lastword.records.record import Row
+from lastword.records.decision import COLUMNS as _COLUMNS
+from lastword.records.decision import Kind, Row
 
 _NUMBERS = pa.list_(pa.float64())
-# Lists of pairs instead of maps, which `datasets` does not support.
-_BY_NAME = pa.list_(pa.struct([("key", pa.string()), ("value", _NUMBERS)]))
+_TYPES: dict[Kind, pa.DataType] = {
+    "text": pa.string(),
+    "whole": pa.int32(),
+    "number": pa.float64(),
+    "flag": pa.bool_(),
+    "texts": pa.list_(pa.string()),
+    "wholes": pa.list_(pa.int32()),
+    "flags": pa.list_(pa.bool_()),
+    "numbers": _NUMBERS,
+    "matrix": pa.list_(_NUMBERS),
+    # Lists of pairs instead of maps, which `datasets` does not support.
+    "by name": pa.list_(pa.struct([("key", pa.string()), ("value", _NUMBERS)])),
+}
 
-# The order must not change, so that old files can be read; new columns come last.
+# `error` is null for an answered item; a failed one has no other column but its text and position.
 COLUMNS = pa.schema(
-    [
-        ("id", pa.string()),
-        ("benchmark", pa.string()),
-        ("kind", pa.string()),
-        ("place", pa.int32()),
-        ("prompt", pa.string()),
-        ("question", pa.string()),
-        ("prompt_tokens", pa.int32()),
-        ("candidates", pa.list_(pa.string())),
-        ("candidate_tokens", pa.list_(pa.int32())),
-        ("truthful", pa.list_(pa.bool_())),
-        ("trajectory", pa.list_(_NUMBERS)),
-        ("t_scores", _NUMBERS),
-        ("blind_scores", _NUMBERS),
-        ("blind_trajectory", pa.list_(_NUMBERS)),
-        ("blind_t_scores", _NUMBERS),
-        ("d_eff", pa.float64()),
-        ("invariant", pa.float64()),
-        ("regime", pa.string()),
-        ("operator", pa.string()),
-        ("decisive_layer", pa.int32()),
-        ("lambda", pa.float64()),
-        ("gates", pa.string()),
-        ("scores", _NUMBERS),
-        ("probabilities", _NUMBERS),
-        ("base_scores", _NUMBERS),
-        ("index", pa.int32()),
-        ("base_index", pa.int32()),
-        ("tied", pa.bool_()),
-        ("mc1_base", pa.float64()),
-        ("mc1", pa.float64()),
-        ("mc2_base", pa.float64()),
-        ("mc2", pa.float64()),
-        ("mc3_base", pa.float64()),
-        ("mc3", pa.float64()),
-        ("methods", _BY_NAME),
-        ("seconds", pa.float64()),
-        ("truncated", pa.int32()),
-        ("boundary_moved", pa.bool_()),
-        ("withheld", pa.string()),
-        ("deferred", pa.bool_()),
-        ("error", pa.string()),
-        ("blind_tokens", pa.list_(pa.int32())),
-        ("shared", pa.string()),
-        ("content_free_scores", pa.list_(_NUMBERS)),
-        ("t_readings", _BY_NAME),
-        ("readings_disagree", pa.bool_()),
-    ]
-)
+    [(name, _TYPES[column.kind]) for name, column in _COLUMNS.items() if column.kind is not None]
+).append(pa.field("error", pa.string()))
 
 
 def to_table(rows: list[Row]) -> pa.Table:

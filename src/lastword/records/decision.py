@@ -1,58 +1,470 @@
-"""Decision: the answer that Python returns, with its JSON and its form in a notebook."""
+"""Decision: the answer to one item, as it is returned, stored, shown and sent."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from lastword.files.strict_json import strict
-from lastword.rule.answer import Answer
+import numpy as np
+from scipy.special import softmax
+
+from lastword.errors import ItemError, RecordError
+from lastword.files.strict_json import strict, to_json
+from lastword.files.wording import shorten
+from lastword.records.metrics import mc1, mc2, mc3
+from lastword.rule.answer import Gate, Regime
+from lastword.rule.geometry import Columns, Inputs, Scores, Trajectory, tied_first
+from lastword.rule.operators import OPERATORS
+from lastword.rule.router import Ruling
+from lastword.text.items import Item
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = 1
 
+Row = dict[str, Any]
+
+# These fields explain TRACE's decision; they are cleared if other scores decide.
+_NO_REASONS: dict[str, Any] = {
+    "d_eff": math.nan,
+    "gates": {},
+    "decisive_layer": None,
+    "mixing": None,
+    "withheld": None,
+    "deferred": False,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Withheld:
+    """An override that a certificate did not allow (method, section 13).
+
+    Attributes:
+        rule: The rule that it fails, in words.
+        index: Index of TRACE's answer among the candidates.
+        answer: Text of that answer.
+        operator: The operator that chose it.
+        scores: u, the scores that rank it first, in nats [candidates].
+    """
+
+    rule: str
+    index: int
+    answer: str
+    operator: str
+    scores: Scores
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {field.name: strict(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Withheld":
+        """Return the override in its JSON form."""
+        return cls(**{**values, "scores": np.asarray(values["scores"], dtype=float)})
+
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class Decision(Answer):
-    """The answer of `Tracer.correct`: the fields of `rule.answer.Answer`, as JSON and as HTML."""
+class Decision:
+    """The corrected choice among the candidates of one item.
 
-    def _repr_html_(self) -> str:
-        from lastword.records.table import notebook
+    `COLUMNS` says which fields are stored and sent. Instances compare by identity.
 
-        return notebook(self)
+    Attributes:
+        id: Name of the item.
+        candidates: The candidates, as given.
+        truthful: True for each candidate that is right; None without labels.
+        index: Index of the corrected answer.
+        base_index: Index of the model's answer.
+        tied: True if several candidates share the top score.
+        regime: `candidate-space` if d_eff > tau_dim, else `scalar` (method, section 3).
+        method: `trace`; `base` under --shadow; the name of another correction.
+        operator: `base`, `decisive`, `mix` or `early`; for other corrections, the method's name.
+        d_eff: Effective trajectory dimension, Eq. 5; nan if not needed.
+        invariant: I(M) of the model, Eq. 16.
+        scores: u, the scores that decide, in nats [candidates].
+        base_scores: b = S[:, L], mean log-probability per token in nats [candidates].
+        gates: The regime's gates by name, in the order of the rule.
+        decisive_layer: l*, Eq. 7; None if not needed.
+        mixing: lambda, Eq. 17; None outside the mix branch.
+        truncated: Prompt tokens dropped to fit the context.
+        withheld: The override that the certificate did not allow.
+        deferred: True if the certificate's threshold makes it abstain.
+        trajectory: S in nats [candidates, L + 1]; nan at depths that were not read.
+        t_scores: t [candidates]; None if T was not read.
+        t_readings: t by reading of the scorer [candidates]; empty unless all were read.
+        blind_scores: b without the question; None without a blind prompt.
+        blind_trajectory: S without the question; None unless read whole.
+        blind_t_scores: t without the question; None like `blind_trajectory`.
+        content_free_scores: b [content-free inputs, candidates]; None unless read.
+        methods: Scores of other corrections [candidates] by name; None if one does not apply.
+        model: The model's name in records.
+        benchmark: The benchmark in records, with its template if that is not the default.
+        kind: The metric that the item is for; None for all.
+        place: Index in the benchmark's item list.
+        prompt: The prompt.
+        question: The question, for readers of reports.
+        shared: The item's `group`: items of one group are not independent.
+        prompt_tokens: Number of the prompt's tokens.
+        candidate_tokens: Number of each candidate's tokens.
+        blind_tokens: Number of each candidate's tokens after the blind prompt; None without one.
+        boundary_moved: True if the prompt's last token changed with the candidate.
+        seconds: Its share of the time that its group took, in seconds.
+    """
+
+    id: str | None = None
+    candidates: tuple[str, ...]
+    truthful: tuple[bool, ...] | None = None
+    index: int
+    base_index: int
+    tied: bool = False
+    regime: Regime
+    method: str = "trace"
+    operator: str
+    d_eff: float = math.nan
+    invariant: float | None = None
+    scores: Scores
+    base_scores: Scores
+    gates: Mapping[str, Gate] = field(default_factory=dict)
+    decisive_layer: int | None = None
+    mixing: float | None = None
+    truncated: int = 0
+    withheld: Withheld | None = None
+    deferred: bool = False
+    trajectory: Columns
+    t_scores: Scores | None = None
+    t_readings: Mapping[str, Scores] = field(default_factory=dict)
+    blind_scores: Scores | None = None
+    blind_trajectory: Columns | None = None
+    blind_t_scores: Scores | None = None
+    content_free_scores: Inputs | None = None
+    methods: Mapping[str, Scores | None] = field(default_factory=dict)
+    model: str = ""
+    benchmark: str = ""
+    kind: str | None = None
+    place: int = 0
+    prompt: str = ""
+    question: str | None = None
+    shared: str | None = None
+    prompt_tokens: int | None = None
+    candidate_tokens: tuple[int, ...] | None = None
+    blind_tokens: tuple[int, ...] | None = None
+    boundary_moved: bool | None = None
+    seconds: float | None = None
+
+    @classmethod
+    def of(
+        cls, ruling: Ruling, trajectory: Trajectory, candidates: Sequence[str], **others: Any
+    ) -> "Decision":
+        """Return the decision of the rule, or of another correction, on one trajectory."""
+        correction = ruling.correction
+        tied = tied_first(correction.scores)
+        return cls(
+            candidates=tuple(candidates),
+            index=int(tied[0]),
+            base_index=int(trajectory.base.argmax()),
+            tied=len(tied) > 1,
+            base_scores=trajectory.base,
+            trajectory=trajectory.scores,
+            t_scores=trajectory.t,
+            regime=ruling.regime,
+            d_eff=ruling.d_eff,
+            **vars(correction),
+            **others,
+        )
+
+    def by(self, method: str) -> "Decision":
+        """Return the decision by the scores of another correction, without TRACE's gates.
+
+        Raises:
+            KeyError: The method was not computed (see `methods`).
+            ItemError: The method does not apply to the item.
+        """
+        scores = self.methods[method]
+        if scores is None:
+            lacking = "content_free prompts" if method.startswith("contextual") else "blind_prompt"
+            raise ItemError(f"method {method} does not apply: it has no {lacking}", self.id)
+        return self._decided_by(scores, method, _NO_REASONS | {"method": method})
+
+    def as_base(self) -> "Decision":
+        """Return the decision by the model's scores, without any correction."""
+        return self._decided_by(self.base_scores, "base", _NO_REASONS | {"method": "base"})
+
+    def withhold(self, rule: str) -> "Decision":
+        """Return the model's answer instead of the corrected one, which fails `rule`."""
+        override = Withheld(rule, self.index, self.answer, self.operator, self.scores)
+        return self._decided_by(self.base_scores, "base", {"withheld": override})
+
+    def _decided_by(self, scores: Scores, operator: str, reasons: dict[str, Any]) -> "Decision":
+        tied = tied_first(scores)
+        index, shared = int(tied[0]), len(tied) > 1
+        return replace(self, scores=scores, operator=operator, index=index, tied=shared, **reasons)
+
+    @property
+    def answer(self) -> str:
+        """The corrected answer."""
+        return self.candidates[self.index]
+
+    @property
+    def base_answer(self) -> str:
+        """The model's answer."""
+        return self.candidates[self.base_index]
+
+    @property
+    def corrected(self) -> bool:
+        """True if the corrected answer differs from the model's."""
+        return self.index != self.base_index
+
+    @property
+    def probabilities(self) -> Scores:
+        """softmax(u): the candidates' probabilities by the corrected scores, which sum to 1."""
+        probabilities: Scores = softmax(self.scores)
+        return probabilities
+
+    @property
+    def base_probabilities(self) -> Scores:
+        """softmax(b): the candidates' probabilities by the model's scores, which sum to 1."""
+        probabilities: Scores = softmax(self.base_scores)
+        return probabilities
+
+    def share(self, metric: str, *, base: bool = False) -> float | None:
+        """Return `mc1`, `mc2` or `mc3` of the scores; None if the item does not count for it."""
+        compute, kind = _METRICS[metric]
+        if self.truthful is None or self.kind not in (None, kind):
+            return None
+        return _defined(compute(self.base_scores if base else self.scores, self.truthful))
+
+    @property
+    def gain(self) -> float | None:
+        """Corrected minus base MC1; None if the item does not count for it."""
+        after, before = self.share("mc1"), self.share("mc1", base=True)
+        return None if after is None or before is None else after - before
 
     def to_dict(self, *, full: bool = False) -> dict[str, Any]:
         """Return strict JSON; `full` adds trajectories and t. Values not needed are null."""
         content: dict[str, Any] = {} if self.id is None else {"id": self.id}
-        content |= {
-            "schema": SCHEMA,
-            "index": self.index,
-            "answer": self.answer,
-            "base_index": self.base_index,
-            "base_answer": self.base_answer,
-            "corrected": self.corrected,
-            "tied": self.tied,
-            "regime": self.regime,
-            "method": self.method,
-            "operator": self.operator,
-            "d_eff": self.d_eff,
-            "invariant": self.invariant,
-            "scores": self.scores,
-            "probabilities": self.probabilities,
-            "base_scores": self.base_scores,
-            "gates": {name: gate.to_dict() for name, gate in self.gates.items()},
-            "decisive_layer": self.decisive_layer,
-            "lambda": self.mixing,
-            "truncated": self.truncated,
-            "withheld": None if self.withheld is None else self.withheld.to_dict(),
-            "deferred": self.deferred,
-        }
-        if full:
-            content |= {"trajectory": self.trajectory, "t_scores": self.t_scores}
-            blind = {"trajectory": self.blind_trajectory, "t_scores": self.blind_t_scores}
-            content |= {f"blind_{key}": value for key, value in blind.items() if value is not None}
-        return {key: strict(value) for key, value in content.items()}
+        content["schema"] = SCHEMA
+        for name, column in COLUMNS.items():
+            if column.sent == "always" or (full and column.sent in ("full", "read")):
+                value = column.of(self, name)
+                if column.sent != "read" or value is not None:
+                    content[name] = strict(value)
+        return content
+
+    def _repr_html_(self) -> str:
+        from lastword.records.view import notebook
+
+        return notebook(self)
+
+    def __repr__(self) -> str:
+        """Return one line: answer, operator, probability, and number of candidates."""
+        whose = f"by {self.operator}"
+        if self.withheld is not None:
+            whose = f"{self.withheld.operator} withheld"
+        elif self.corrected:
+            whose = f"instead of {shorten(self.base_answer)!r} {whose}"
+        if self.decisive_layer is not None and self.operator == "decisive":
+            whose += f" at depth {self.decisive_layer}"
+        share = f"{self.probabilities[self.index]:.3f} among {len(self.candidates)}"
+        parts = [repr(shorten(self.answer)), whose, share]
+        parts += [flag for flag in ("tied", "deferred") if getattr(self, flag)]
+        parts += [] if self.id is None else [f"id={self.id!r}"]
+        return f"Decision({', '.join(parts)})"
+
+
+# Every metric with the kind of items that count for it. MC3 compares several truths with several
+# falsehoods, so it belongs to the sets that MC2 counts.
+_METRICS: dict[str, tuple[Callable[..., float], str]] = {
+    "mc1": (mc1, "mc1"),
+    "mc2": (mc2, "mc2"),
+    "mc3": (mc3, "mc2"),
+}
+
+
+def _defined(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+# How decisions are stored in Parquet (`records.columns`) and sent as JSON.
+
+Kind = Literal[
+    "text", "whole", "number", "flag", "texts", "wholes", "flags", "numbers", "matrix", "by name"
+]
+Sent = Literal["never", "always", "full", "read"]
+
+
+def _numbers(value: Any) -> Scores:
+    return np.asarray(value, dtype=float)
+
+
+def _matrix(value: Any) -> Columns:
+    matrix: Columns = np.stack([_numbers(row) for row in value])
+    return matrix
+
+
+def _gates(gates: Mapping[str, Any]) -> dict[str, Gate]:
+    # pandas adds None for a gate that only other rows have.
+    read = {name: dict(gate) for name, gate in gates.items() if gate is not None}
+    for gate in read.values():
+        if isinstance(gate["value"], str):  # JSON has no infinity
+            gate["value"] = float(gate["value"])
+    return {name: Gate(**gate) for name, gate in read.items()}
+
+
+# The function that converts a cell of a data frame to a field.
+_PUT: dict[Kind, Callable[[Any], Any]] = {
+    "text": str,
+    "whole": int,
+    "number": float,
+    "flag": bool,
+    "texts": lambda value: tuple(map(str, value)),
+    "wholes": lambda value: tuple(map(int, value)),
+    "flags": lambda value: tuple(map(bool, value)),
+    "numbers": _numbers,
+    "matrix": _matrix,
+    "by name": dict,
+}
+
+
+class Column(NamedTuple):
+    """A field of a decision, or a value computed from it, in files and in JSON.
+
+    Attributes:
+        kind: Its type; None if it is not stored.
+        sent: When JSON has it: always, in the full form, or there only if it was read.
+        get: Function that returns the value; None for the field of this name.
+        put: Function that returns the field from a cell; None for that of the kind.
+    """
+
+    kind: Kind | None
+    sent: Sent = "never"
+    get: Callable[[Decision], Any] | None = None
+    put: Callable[[Any], Any] | None = None
+
+    def of(self, decision: Decision, name: str) -> Any:
+        """Return the value of a decision."""
+        return getattr(decision, name) if self.get is None else self.get(decision)
+
+
+def _share(metric: str, *, base: bool = False) -> Column:
+    return Column("number", get=lambda decision: decision.share(metric, base=base))
+
+
+COLUMNS: dict[str, Column] = {
+    "id": Column("text"),
+    "benchmark": Column("text"),
+    "kind": Column("text"),
+    "place": Column("whole"),
+    "prompt": Column("text"),
+    "question": Column("text"),
+    "shared": Column("text"),
+    "candidates": Column("texts"),
+    "truthful": Column("flags"),
+    "prompt_tokens": Column("whole"),
+    "candidate_tokens": Column("wholes"),
+    "blind_tokens": Column("wholes"),
+    "boundary_moved": Column("flag"),
+    "index": Column("whole", "always"),
+    "answer": Column(None, "always"),
+    "base_index": Column("whole", "always"),
+    "base_answer": Column(None, "always"),
+    "corrected": Column(None, "always"),
+    "tied": Column("flag", "always"),
+    "regime": Column("text", "always"),
+    "method": Column(None, "always"),
+    "operator": Column("text", "always"),
+    "d_eff": Column("number", "always"),
+    "invariant": Column("number", "always"),
+    "scores": Column("numbers", "always"),
+    "probabilities": Column("numbers", "always"),
+    "base_scores": Column("numbers", "always"),
+    "gates": Column(
+        "text", "always", lambda d: {name: gate.to_dict() for name, gate in d.gates.items()}, _gates
+    ),
+    "decisive_layer": Column("whole", "always"),
+    "lambda": Column("number", "always", lambda d: d.mixing),
+    "truncated": Column("whole", "always"),
+    "withheld": Column(
+        "text", "always", lambda d: d.withheld and d.withheld.to_dict(), Withheld.from_dict
+    ),
+    "deferred": Column("flag", "always"),
+    "trajectory": Column("matrix", "full"),
+    "t_scores": Column("numbers", "full"),
+    "blind_trajectory": Column("matrix", "read"),
+    "blind_t_scores": Column("numbers", "read"),
+    "blind_scores": Column("numbers"),
+    "content_free_scores": Column("matrix"),
+    "t_readings": Column("by name"),
+    "methods": Column("by name"),
+    "mc1_base": _share("mc1", base=True),
+    "mc1": _share("mc1"),
+    "mc2_base": _share("mc2", base=True),
+    "mc2": _share("mc2"),
+    "mc3_base": _share("mc3", base=True),
+    "mc3": _share("mc3"),
+    "seconds": Column("number"),
+}
+_FIELDS = {"lambda": "mixing"}  # fields whose column has another name
+_NAMES = {field.name for field in fields(Decision)}
+
+
+def row_of(decision: Decision) -> Row:
+    """Return a decision as a row for Parquet."""
+    return {
+        name: _cell(column.of(decision, name), column.kind)
+        for name, column in COLUMNS.items()
+        if column.kind is not None
+    }
+
+
+def failure(item: Item, error: str, **where: Any) -> Row:
+    """Return the row of an item that could not be answered: its text, position and error."""
+    text = {"id": item.id, "prompt": item.prompt, "question": item.question, "shared": item.group}
+    truthful = None if item.truthful is None else list(item.truthful)
+    lists = {"candidates": list(item.candidates), "truthful": truthful}
+    return text | lists | where | {"error": error}
+
+
+def _cell(value: Any, kind: Kind) -> Any:
+    """Return a value for Arrow: nan becomes null, and arrays become lists."""
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, dict):
+        named = [{"key": name, "value": _cell(u, "numbers")} for name, u in value.items()]
+        return named if kind == "by name" else to_json(value)
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def without_nan(row: Mapping[Any, Any]) -> Row:
+    """Return a row of a data frame with None for nan, which frames have instead of null."""
+    empty = {name for name, cell in row.items() if isinstance(cell, float) and math.isnan(cell)}
+    return {name: None if name in empty else cell for name, cell in row.items()}
+
+
+def read(row: Mapping[Any, Any]) -> Decision:
+    """Return the decision in a row of a data frame (`records.frame`).
+
+    Raises:
+        RecordError: The item failed, or the row lacks a column that every item has.
+    """
+    cells = without_nan(row)
+    values: dict[str, Any] = {"model": str(row.get("model", ""))}
+    for name, column in COLUMNS.items():
+        cell, field = cells.get(name), _FIELDS.get(name, name)
+        if field in _NAMES and column.kind is not None and cell is not None:
+            values[field] = (column.put or _PUT[column.kind])(cell)
+    operator = values.get("operator", "base")
+    try:
+        return Decision(**values, method="trace" if operator in OPERATORS else operator)
+    except TypeError as error:
+        raise RecordError(f"a record is not complete: {error}") from error
+
+
+def decisions(frame: "pd.DataFrame") -> list[Decision]:
+    """Return the decisions in the rows of a frame."""
+    return [read(row) for row in frame.to_dict("records")]
 
 
 def to_frame(decisions: Iterable[Decision]) -> "pd.DataFrame":

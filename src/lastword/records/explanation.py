@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator, Mapping
 
 from lastword.files.wording import counted, shorten
-from lastword.rule.answer import Answer, Gate
+from lastword.records.decision import Decision
+from lastword.rule.answer import Gate
 from lastword.rule.theta import Theta
 
 # The quantity that each gate tests, in a few words.
@@ -36,7 +37,7 @@ _SCORES = {
 }
 
 
-def explain(decision: Answer, theta: Theta | None = None) -> str:
+def explain(decision: Decision, theta: Theta | None = None) -> str:
     """Explain an answer: its regime, the gates that were checked, the operator, the change.
 
     Args:
@@ -46,7 +47,7 @@ def explain(decision: Answer, theta: Theta | None = None) -> str:
     return " ".join(_sentences(decision, theta))
 
 
-def gist(decision: Answer) -> str:
+def gist(decision: Decision) -> str:
     """Return the reason in one line without numbers, as a heading of the explanation."""
     if decision.method not in _BY_THE_RULE:
         return _mean_not_ready(decision) or f"The scores of {decision.method} decide."
@@ -58,7 +59,7 @@ def gist(decision: Answer) -> str:
     return _GISTS[decision.operator].format(layer=decision.decisive_layer)
 
 
-def _sentences(decision: Answer, theta: Theta | None) -> Iterator[str]:
+def _sentences(decision: Decision, theta: Theta | None) -> Iterator[str]:
     if decision.method not in _BY_THE_RULE:
         yield from _by_scores(decision)
     elif len(decision.candidates) == 1:
@@ -85,7 +86,7 @@ def _sentences(decision: Answer, theta: Theta | None) -> Iterator[str]:
         yield f"To fit the model's context, the prompt was cut by {tokens}."
 
 
-def _by_scores(decision: Answer) -> Iterator[str]:
+def _by_scores(decision: Decision) -> Iterator[str]:
     """Yield sentences that name the method that decides, and describe its scores."""
     if (reason := _mean_not_ready(decision)) is not None:
         yield reason
@@ -98,7 +99,7 @@ def _by_scores(decision: Answer) -> Iterator[str]:
         yield f"They are {_SCORES[plain].format(number=number)}{count}."
 
 
-def _mean_not_ready(decision: Answer) -> str | None:
+def _mean_not_ready(decision: Decision) -> str | None:
     """Return the reason why the running mean is not used yet; None if it is, or there is none."""
     gate = decision.gates.get("seen")
     if gate is None or gate.holds:
@@ -109,7 +110,7 @@ def _mean_not_ready(decision: Answer) -> str | None:
     )
 
 
-def _candidate_space(decision: Answer, theta: Theta | None) -> Iterator[str]:
+def _candidate_space(decision: Decision, theta: Theta | None) -> Iterator[str]:
     gates = decision.gates
     yield (
         "Across the model's interior the candidates move in more than one direction"
@@ -142,7 +143,7 @@ def _candidate_space(decision: Answer, theta: Theta | None) -> Iterator[str]:
     )
 
 
-def _scalar(decision: Answer, theta: Theta | None) -> Iterator[str]:
+def _scalar(decision: Decision, theta: Theta | None) -> Iterator[str]:
     gates, d_eff = decision.gates, _dimension(decision, theta)
     yield (
         f"With two candidates only their difference moves{d_eff}: one direction."
@@ -157,7 +158,7 @@ def _scalar(decision: Answer, theta: Theta | None) -> Iterator[str]:
         yield "The model's scores stand."
 
 
-def _mix(decision: Answer, gates: Mapping[str, Gate]) -> Iterator[str]:
+def _mix(decision: Decision, gates: Mapping[str, Gate]) -> Iterator[str]:
     yield (
         f"The model's invariant I(M) is high ({comparison(gates['invariant'])}), so the"
         " trajectory scorer T is asked."
@@ -177,7 +178,7 @@ def _mix(decision: Answer, gates: Mapping[str, Gate]) -> Iterator[str]:
         yield f"It rates the model's answer lower{shift}, so scores move away from T{weight}."
 
 
-def _early(decision: Answer, gates: Mapping[str, Gate]) -> Iterator[str]:
+def _early(decision: Decision, gates: Mapping[str, Gate]) -> Iterator[str]:
     yield f"The model's invariant I(M) is low ({comparison(gates['invariant'])})."
     best = comparison(gates["confidence"])
     if _operator(decision) != "early":
@@ -190,7 +191,7 @@ def _early(decision: Answer, gates: Mapping[str, Gate]) -> Iterator[str]:
     )
 
 
-def _outcome(decision: Answer) -> str:
+def _outcome(decision: Decision) -> str:
     base, index = decision.base_index, decision.index
     if (override := decision.withheld) is not None:
         quotation = _quotation(decision, override.index)
@@ -203,13 +204,13 @@ def _outcome(decision: Answer) -> str:
     return f"The answer changes from {_quotation(decision, base)} to {_quotation(decision, index)}."
 
 
-def _quotation(decision: Answer, index: int) -> str:
+def _quotation(decision: Decision, index: int) -> str:
     truthful = decision.truthful
     verdict = "" if truthful is None else " (true)" if truthful[index] else " (false)"
     return f"“{shorten(decision.candidates[index], _QUOTE_LIMIT)}”{verdict}"
 
 
-def _operator(decision: Answer) -> str:
+def _operator(decision: Decision) -> str:
     """Return the operator that the rule chose, even if a certificate or a gate withholds it."""
     if decision.withheld is not None:
         return decision.withheld.operator
@@ -240,7 +241,7 @@ def comparison(gate: Gate | None, digits: int = 3) -> str:
     return f"{_number(value, digits)} {sign} {_number(threshold, digits)}"
 
 
-def _dimension(decision: Answer, theta: Theta | None) -> str:
+def _dimension(decision: Decision, theta: Theta | None) -> str:
     """Return a text such as ` (d_eff = 1.0163 > 1.0015)`; without Theta, without threshold."""
     value = decision.d_eff
     if math.isnan(value):
@@ -260,7 +261,7 @@ def _number(value: float, digits: int = 5) -> str:
     return f"{value:.{digits}g}".replace("-", "−")
 
 
-def gate_lines(decision: Answer) -> list[tuple[str, bool | None]]:
+def gate_lines(decision: Decision) -> list[tuple[str, bool | None]]:
     """Return one line per gate with its comparison, and True if it holds."""
     return [
         (name if key == "changes" else f"{name}: {comparison(gate)}", gate.holds)

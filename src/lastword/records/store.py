@@ -26,6 +26,7 @@ from filelock import FileLock, Timeout
 from lastword.errors import RecordError, RunLockedError, one_line
 from lastword.files.writing import write_whole
 from lastword.records.columns import COLUMNS, to_table
+from lastword.records.decision import Row
 from lastword.records.info import (
     RUN_FILE,
     RunInfo,
@@ -36,7 +37,6 @@ from lastword.records.info import (
     read_runs,
     require_same,
 )
-from lastword.records.record import Row
 
 PART_SECONDS = 20.0  # records of this time are stored together
 

@@ -16,10 +16,10 @@ from jaxtyping import Int
 
 from lastword.records.cells import COUNT_COLUMNS, SLICE, Cell
 from lastword.records.columns import COLUMNS, to_table
+from lastword.records.decision import Row
 from lastword.records.frame import to_columns, to_frame
 from lastword.records.info import RunInfo, read_runs
 from lastword.records.ragged import Places
-from lastword.records.record import Row
 from lastword.records.store import part_files, read_part
 
 if TYPE_CHECKING:

@@ -5,13 +5,12 @@ next step to read; called again with that step read, it decides. Reading everyth
 the same decision.
 """
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from lastword.rule.answer import Form, Gate, Regime
-from lastword.rule.geometry import Columns, Scores, Trajectory, effective_dimension, tied_first
+from lastword.rule.answer import Gate, Regime
+from lastword.rule.geometry import Trajectory, effective_dimension
 from lastword.rule.operators import OPERATORS, OperatorScores, Step
 from lastword.rule.operators.step import unread
 from lastword.rule.theta import Theta
@@ -32,35 +31,6 @@ class Ruling:
     regime: Regime
     d_eff: float
     correction: OperatorScores
-
-    def answer(
-        self,
-        form: type[Form],
-        candidates: Sequence[str],
-        trajectory: Trajectory,
-        invariant: float,
-        **others: Any,
-    ) -> Form:
-        """Return the answer among these candidates, with its scores, gates and trajectory."""
-        correction, tied = self.correction, tied_first(self.correction.scores)
-        return form(
-            candidates=tuple(candidates),
-            index=int(tied[0]),
-            base_index=int(trajectory.base.argmax()),
-            regime=self.regime,
-            operator=correction.operator,
-            scores=correction.scores,
-            base_scores=trajectory.base,
-            d_eff=self.d_eff,
-            invariant=invariant,
-            gates=correction.gates,
-            decisive_layer=correction.decisive_layer,
-            mixing=correction.mixing,
-            trajectory=trajectory.scores,
-            t_scores=trajectory.t,
-            tied=len(tied) > 1,
-            **others,
-        )
 
 
 def choose(d_eff: float, invariant: float, theta: Theta) -> str:
@@ -94,40 +64,6 @@ def next_step(trajectory: Trajectory, invariant: float, theta: Theta) -> Step | 
         return Ruling("candidate-space", d_eff, correction)
     gate = {"invariant": Gate(invariant, theta.tau_I, invariant > theta.tau_I)}
     return Ruling("scalar", d_eff, replace(correction, gates=gate | correction.gates))
-
-
-def answers_by_reading(
-    S: Columns, readings: Mapping[str, Scores], invariants: Iterable[float], theta: Theta
-) -> dict[str, int]:
-    """Return the candidate that each reading of the paper chooses, as an index.
-
-    The paper leaves details of T and of I(M) open; a reading settles them one way.
-
-    Args:
-        S: The whole trajectory.
-        readings: t by reading of the scorer.
-        invariants: I(M) of the run, and by its other readings; nan is ignored.
-        theta: Constants of the rule; its switches of the readings are ignored.
-
-    Returns:
-        Index by name: `floor-anchor` and so on if a value of I(M) chooses `mix`, and `early` if
-        one chooses that. All are equal for an item in the candidate-space regime.
-    """
-    # Only the side of tau_I matters to the rule, so one value of I(M) stands for each side.
-    values = [value for value in invariants if not math.isnan(value)]
-    mixing = next((value for value in values if value > theta.tau_I), None)
-    falling = next((value for value in values if value <= theta.tau_I), None)
-    settings: dict[str, tuple[float, Scores | None]] = {}
-    if mixing is not None:
-        settings |= {name: (mixing, t) for name, t in readings.items()}
-    if falling is not None:
-        settings["early"] = falling, None
-    places = {}
-    for name, (value, t) in settings.items():
-        ruling = next_step(Trajectory(S, t), value, theta)
-        assert isinstance(ruling, Ruling), "everything has been read"
-        places[name] = int(ruling.correction.scores.argmax())
-    return places
 
 
 def settle(

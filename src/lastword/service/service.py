@@ -16,9 +16,8 @@ from lastword.decide.templates import template_of
 from lastword.errors import ItemError, TraceError
 from lastword.files.strict_json import strict
 from lastword.model.weights.identity import model_name
-from lastword.records import item_view
 from lastword.records.decision import Decision
-from lastword.records.record import Record
+from lastword.records.view import item_text, page_item
 from lastword.service.limits import CPU_TOKENS, LONG, characters, require_few_tokens, require_small
 from lastword.service.log import Log
 from lastword.service.oversight import oversee
@@ -247,14 +246,8 @@ class Service(Running):
     def view(self, decision: Decision, item: Item) -> dict[str, Any]:
         """Return a decision as the pages draw it: in words, and with scores at every depth."""
         shown = decision.as_base() if self.shadow else decision
-        answer = replace(shown, truthful=item.truthful)
-        record = Record(
-            prompt=item.prompt, candidates=item.candidates, truthful=item.truthful, answer=answer
-        )
-        view = {
-            "text": item_view.text(record),
-            "item": item_view.item(record, self.decider.tracer.theta),
-        }
+        whole = replace(shown, truthful=item.truthful, prompt=item.prompt)
+        view = {"text": item_text(whole), "item": page_item(whole, self.decider.tracer.theta)}
         return cast(dict[str, Any], strict(view))
 
     def _log_decision(self, decision: Decision, item: Item, request: str) -> None:

@@ -1,6 +1,6 @@
 """Makes the records of a model's answers to labelled items, in memory and in a folder."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lastword.decide.decider import Decider
@@ -10,8 +10,8 @@ from lastword.files.strict_json import strict
 from lastword.methods.contract import Method
 from lastword.model.weights.identity import model_name
 from lastword.records.cells import Cell
+from lastword.records.decision import Row
 from lastword.records.info import SCHEMA, RunInfo, cell_folder, machine, packages
-from lastword.records.record import Place, Row
 from lastword.records.store import Run
 from lastword.records.stored import cell_of, read_cells
 from lastword.text.prompt_template import Template
@@ -74,15 +74,18 @@ def answer(
     """
     info, items = _run_info(decider, labels, template, methods), labels.items(template)
     scope = decider.scope("all", "all", methods)
-    where = [Place(info["benchmark"], None, p) for p in range(len(items))]
+
+    def groups(places: Sequence[int]) -> Iterator[list[Row]]:
+        return records_of(decider, items, places, scope, info["benchmark"])
+
     if root is None:
         rows: list[Row] = []
-        for group in records_of(decider, items, where, range(len(items)), scope):
+        for group in groups(range(len(items))):
             rows += group
             advance(len(group))
         return cell_of(rows, info), info
     folder = records_folder(root, decider.tracer, labels, template)
     with Run(folder, info) as run:
         advance(len(run.failed))
-        run.fill(records_of(decider, items, where, run.missing, scope), advance)
+        run.fill(groups(run.missing), advance)
     return read_cells(folder)[0], info

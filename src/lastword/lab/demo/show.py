@@ -16,9 +16,7 @@ from lastword.errors import InputError
 from lastword.files.writing import write_text
 from lastword.lab.demo.story import TERMS, DemoPart, Story, Watch, allows, answer, gain, story
 from lastword.records.document import compress, document
-from lastword.records.item_view import item, text
-from lastword.records.portrait import short
-from lastword.records.table import correction
+from lastword.records.view import correction, item_text, page_item, short
 from lastword.rule.geometry import margin
 from lastword.rule.theta import Theta
 from lastword.trust.words import ALLOWED
@@ -74,7 +72,7 @@ def _cases(tale: Story) -> Iterator[tuple[str, Text]]:
     for record in tale.examples.values():
         word, truth = ("corrected", "true") if gain(record) > 0 else ("broken", "false")
         yield word, Text(record.question or record.prompt)
-        answers = (record.decision.base_answer, record.decision.answer)
+        answers = (record.base_answer, record.answer)
         yield "", correction(*(short(text, 28) for text in answers)).append(f", which is {truth}")
 
 
@@ -84,9 +82,9 @@ def _certificate(tale: Story) -> Iterator[tuple[str, Text]]:
     yield "allowed", Text(tale.lines[1].removeprefix(ALLOWED).removesuffix("."))
     for record in tale.examples.values():
         name = "the correction" if gain(record) > 0 else "the break"
-        stays = f"not allowed: the answer stays “{short(record.decision.base_answer, 28)}”"
+        stays = f"not allowed: the answer stays “{short(record.base_answer, 28)}”"
         word = "allowed" if allows(tale.finding, record) else stays
-        yield "", Text(f"{name} ({margin(record.decision.scores):.2f} nats) is {word}")
+        yield "", Text(f"{name} ({margin(record.scores):.2f} nats) is {word}")
 
 
 def _accuracies(tale: Story) -> str:
@@ -117,7 +115,7 @@ def _percent(share: float) -> str:
 def write_page(path: Path, stories: Sequence[Story]) -> None:
     """Write one self-contained HTML file."""
     records = [record for story in stories for record in story.examples.values()]
-    blocks = {"items": compress([(text(record), item(record, Theta())) for record in records])}
+    blocks = {"items": compress([(item_text(r), page_item(r, Theta())) for r in records])}
     shown = {"title": "lastword demo", "stories": stories}
     try:
         write_text(path, document("demo.html.j2", _SCRIPTS, blocks, assets=_ASSETS, **shown))

@@ -14,8 +14,7 @@ from lastword.lab.benchmarks import demo
 from lastword.lab.benchmarks.everyday import EVERYDAY
 from lastword.records.cells import mean
 from lastword.records.decision import Decision
-from lastword.records.metrics import fixed_and_broken, mc1
-from lastword.records.record import Record
+from lastword.records.metrics import fixed_and_broken
 from lastword.rule.geometry import margin
 from lastword.text.items import Item
 from lastword.trust.claims import Finding, certify
@@ -91,15 +90,15 @@ class Story:
     """
 
     part: DemoPart
-    records: Sequence[Record]
+    records: Sequence[Decision]
     finding: Finding
-    examples: Mapping[str, Record]
+    examples: Mapping[str, Decision]
 
     @cached_property
     def accuracies(self) -> list[Accuracy]:
         """Chance, the model, and the corrected answers without and with the certificate."""
         chance = mean([float(np.mean(record.truthful or ())) for record in self.records])
-        before = np.array([record.mc1_base for record in self.records], dtype=float)
+        before = np.array([record.share("mc1", base=True) for record in self.records], dtype=float)
         gains = np.array([gain(record) for record in self.records])
         allowed = np.where([allows(self.finding, record) for record in self.records], gains, 0.0)
         return [
@@ -134,67 +133,61 @@ class Story:
         }
 
 
-def gain(record: Record) -> float:
+def gain(record: Decision) -> float:
     """Return the change of a labelled item's MC1 through correction."""
     assert record.gain is not None
     return record.gain
 
 
-def answer(tracer: Tracer, items: Sequence[Item], watch: Watch, read: Read = "all") -> list[Record]:
+def answer(
+    tracer: Tracer, items: Sequence[Item], watch: Watch, read: Read = "all"
+) -> list[Decision]:
     """Return the records of labelled items, answered by one model, in their order."""
     decisions = tracer.correct_many(items, read, blind="none")
     watched = watch(decisions, str(tracer.source["model"]), len(items))
     return [judge(item, decision) for item, decision in zip(items, watched, strict=True)]
 
 
-def judge(item: Item, decision: Decision) -> Record:
-    """Return the record of a labelled item, with the MC1 of its decision."""
-    truth = item.truthful
-    assert truth is not None
-    return Record(
-        id=item.id,
+def judge(item: Item, decision: Decision) -> Decision:
+    """Return the decision with the text and the labels of its item."""
+    return replace(
+        decision,
         prompt=item.prompt,
         question=item.question,
-        candidates=item.candidates,
-        truthful=truth,
         shared=item.group,
-        answer=replace(decision, truthful=truth),
-        mc1_base=mc1(decision.base_scores, truth),
-        mc1=mc1(decision.scores, truth),
+        truthful=item.truthful,
     )
 
 
-def story(part: DemoPart, tracer: Tracer, records: Sequence[Record], terms: Terms) -> Story:
+def story(part: DemoPart, tracer: Tracer, records: Sequence[Decision], terms: Terms) -> Story:
     """Return the story of a model's answers: accuracy, certificate and two examples."""
     finding = _certified(tracer, records, terms)
     return Story(part, records, finding, _examples(records, finding))
 
 
-def allows(finding: Finding, record: Record) -> bool:
+def allows(finding: Finding, record: Decision) -> bool:
     """Return True if the certificate lets an answer stand."""
-    answer = record.decision
-    unchanged = answer.index == answer.base_index
-    return unchanged or finding.policy.withholds(answer.operator, margin(answer.scores)) is None
+    rule = finding.policy.withholds(record.operator, margin(record.scores))
+    return not record.corrected or rule is None
 
 
-def _certified(tracer: Tracer, records: Sequence[Record], terms: Terms) -> Finding:
-    answers = [record.decision for record in records]
+def _certified(tracer: Tracer, records: Sequence[Decision], terms: Terms) -> Finding:
     labelled = Labelled(
-        mc1_base=np.array([record.mc1_base for record in records]),
-        mc1=np.array([record.mc1 for record in records]),
-        overrides=np.array([a.index != a.base_index for a in answers]),
-        operators=np.array([a.operator for a in answers]),
-        margins=np.array([margin(a.scores) for a in answers]),
-        base_confidence=np.array([softmax(a.base_scores).max() for a in answers]),
-        confidence=np.array([softmax(a.scores).max() for a in answers]),
+        mc1_base=np.array([record.share("mc1", base=True) for record in records]),
+        mc1=np.array([record.share("mc1") for record in records]),
+        overrides=np.array([a.index != a.base_index for a in records]),
+        operators=np.array([a.operator for a in records]),
+        margins=np.array([margin(a.scores) for a in records]),
+        base_confidence=np.array([softmax(a.base_scores).max() for a in records]),
+        confidence=np.array([softmax(a.scores).max() for a in records]),
         groups=numbers([list(marks(r.id, r.prompt, r.candidates, r.shared)) for r in records]),
     )
     return certify(labelled, scalar_operator(tracer.invariant, tracer.theta.tau_I), terms)
 
 
-def _examples(records: Sequence[Record], finding: Finding) -> dict[str, Record]:
+def _examples(records: Sequence[Decision], finding: Finding) -> dict[str, Decision]:
     """Return the first allowed correction and the first withheld break, or the first of each."""
-    examples: dict[str, Record] = {}
+    examples: dict[str, Decision] = {}
     for word, sign, stands in (("correction", 1, True), ("break", -1, False)):
         deep = [record for record in records if sign * gain(record) > 0 and _deep(record)]
         chosen = [record for record in deep if allows(finding, record) is stands]
@@ -206,8 +199,7 @@ def _examples(records: Sequence[Record], finding: Finding) -> dict[str, Record]:
     return examples
 
 
-def _deep(record: Record) -> bool:
+def _deep(record: Decision) -> bool:
     """Return True if no depth below `FIRST_DEEP` decided; those have read too little."""
-    answer = record.decision
-    layer = 0 if answer.operator == "early" else answer.decisive_layer
+    layer = 0 if record.operator == "early" else record.decisive_layer
     return layer is None or layer >= FIRST_DEEP

@@ -19,7 +19,6 @@ from lastword.records.info import (
     packages,
     read_run,
 )
-from lastword.records.record import Place
 from lastword.records.store import WHOLE, Run, Shard
 from lastword.text.chat import Chat, describe_chat
 from lastword.text.items import Item
@@ -78,13 +77,13 @@ def evaluate(
         content_free=any(n.content_free for n in needs),
     )
     info = run_info(decider, work, items)
-    where = [Place(work.name, e.kind, p) for p, e in enumerate(work.dataset.examples)]
+    kinds = [example.kind for example in work.dataset.examples]
     scope = decider.scope(work.record, work.blind, work.methods)
     scope = replace(scope, readings=work.record == "all")
     with Run(cell_folder(out, info["model"], work.name), info, shard) as run:
         resumed = len(run.failed)
         advance(resumed)
-        run.fill(records_of(decider, items, where, run.missing, scope), advance)
+        run.fill(records_of(decider, items, run.missing, scope, work.name, kinds), advance)
         return _result(run, resumed)
 
 

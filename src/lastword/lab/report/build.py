@@ -26,9 +26,9 @@ from lastword.lab.report.draw import Figure
 from lastword.lab.report.page import CellReport, render
 from lastword.lab.report.table import Table, write_table
 from lastword.records.cells import Cell, summarise
+from lastword.records.decision import decisions
 from lastword.records.info import one_theta, read_runs
 from lastword.records.readings import read
-from lastword.records.record import Record
 from lastword.records.stored import read_cells
 from lastword.rule.theta import Theta
 
@@ -173,7 +173,7 @@ def _item_figures(material: ReportInput) -> tuple[Figure | None, Figure | None]:
         across = figures.hardest(cells)
         example = figures.representative(cells, "decisive")
     else:
-        across = Record.of(figures.named(cells, material.item))
+        across = decisions(figures.named(cells, material.item))
         example = figures.telling(across)
     worked = None if example is None else figures.worked_example(example, theta)
     return worked, figures.across_models(across, theta)

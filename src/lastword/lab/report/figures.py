@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool
@@ -15,13 +15,12 @@ from lastword.lab.report import draw
 from lastword.lab.report.draw import Figure, styled
 from lastword.lab.report.tables import ModelMeans
 from lastword.records.cells import Cell, column
+from lastword.records.decision import Decision, decisions
 from lastword.records.explanation import gate_lines
 from lastword.records.marks import LOOKS, Role
-from lastword.records.portrait import Candidate, Portrait, portrait, short
 from lastword.records.ragged import Lists, PerItem, Places
-from lastword.records.record import Record
+from lastword.records.view import View, letter, short, view
 from lastword.rule import geometry
-from lastword.rule.answer import Answer
 from lastword.rule.theta import Theta
 
 if TYPE_CHECKING:
@@ -40,30 +39,32 @@ _BEHIND: tuple[Role, ...] = ("other", "mix", "corrected", "winner", "truthful")
 
 
 def trajectory(
-    axes: Axes, record: Record, theta: Theta, title: str = "", rule: str | None = None
+    axes: Axes, record: Decision, theta: Theta, title: str = "", rule: str | None = None
 ) -> list[str]:
     """Draw candidate probabilities over depth, and lines at the deciding depths, named `rule`.
 
     Returns:
         One line of text per candidate with a letter: its letter, text and truth.
     """
-    picture = portrait(record.decision, theta)
+    shown = view(record, theta)
+    roles: list[Role] = shown["roles"]
     draw.label(axes, title, "depth", "probability among candidates")
     draw.shares(axes)
-    for depth in picture.deciding_depths:
-        draw.rule(axes, depth, name=picture.deciding_name if rule is None else rule)
-    places = range(len(picture.candidates))
-    for place in sorted(places, key=lambda i: _BEHIND.index(picture.candidates[i].role)):
-        candidate = picture.candidates[place]
-        letter = "" if candidate.role == "other" else candidate.letter
-        above = place == picture.base_index  # its curve ends highest
-        draw.line(axes, picture.depths, candidate.shares, candidate.role, letter, above=above)
-    return [_key(c) for c in picture.candidates if c.role != "other"]
+    for depth in shown["deciding"]:
+        draw.rule(axes, depth, name=shown["deciding_name"] if rule is None else rule)
+    for place in sorted(range(len(roles)), key=lambda i: _BEHIND.index(roles[i])):
+        name = "" if roles[place] == "other" else shown["letters"][place]
+        above = place == record.base_index  # its curve ends highest
+        draw.line(axes, shown["depths"], shown["shares"][place], roles[place], name, above=above)
+    return [key for key, role in zip(_keys(record), roles, strict=True) if role != "other"]
 
 
-def _key(candidate: Candidate) -> str:
-    truth = {True: " (true)", False: " (false)", None: ""}[candidate.true]
-    return f"{candidate.letter}: {short(candidate.text, 48)}{truth}"
+def _keys(record: Decision) -> list[str]:
+    """Return a line of text per candidate: its letter, text and truth."""
+    names = {True: " (true)", False: " (false)", None: ""}
+    truths = record.truthful or [None] * len(record.candidates)
+    pairs = enumerate(zip(record.candidates, truths, strict=True))
+    return [f"{letter(i)}: {short(text, 48)}{names[true]}" for i, (text, true) in pairs]
 
 
 @styled
@@ -75,8 +76,8 @@ def regimes(cells: Sequence[Cell], theta: Theta) -> Figure | None:
         return None
     most = max(len(record.candidates) for record in shown.values())
     canvas, panels = draw.canvas(len(shown), lines=min(most, _MOST_KEYS))
-    for letter, axes, (operator, record) in zip("abc", panels, shown.items(), strict=False):
-        title = f"({letter}) {OPERATOR_TITLES[operator]}\n{subject(record, 40)}"
+    for name, axes, (operator, record) in zip("abc", panels, shown.items(), strict=False):
+        title = f"({name}) {OPERATOR_TITLES[operator]}\n{subject(record, 40)}"
         draw.below(axes, trajectory(axes, record, theta, title)[:_MOST_KEYS])
     idle = [title.lower() for operator, title in OPERATOR_TITLES.items() if operator not in shown]
     caption = (
@@ -89,7 +90,7 @@ def regimes(cells: Sequence[Cell], theta: Theta) -> Figure | None:
     return Figure("regimes", "Representative regimes", caption, canvas)
 
 
-def representative(cells: Sequence[Cell], operator: str) -> Record | None:
+def representative(cells: Sequence[Cell], operator: str) -> Decision | None:
     """Return the operator's repaired item with the median gain of truthful probability."""
     gains: list[tuple[float, Cell, int]] = []
     for cell in cells:
@@ -122,26 +123,23 @@ def _truthful_gains(cell: Cell, places: Places) -> PerItem:
     return Lists.of(cell.items["scores"]).each(gain, b, truthful, items=places)
 
 
-def _record(cell: Cell, item: int) -> Record:
-    return Record.of(cell.whole(cell.answer_places[[item]]))[0]
+def _record(cell: Cell, item: int) -> Decision:
+    return decisions(cell.whole(cell.answer_places[[item]]))[0]
 
 
 @styled
-def worked_example(record: Record, theta: Theta) -> Figure:
+def worked_example(record: Decision, theta: Theta) -> Figure:
     """Return the figure of one item: trajectory, D_l, gates, scores before and after."""
-    answer = record.decision
-    picture = portrait(answer, theta)
-    canvas, (path, sharpness, gates, scores) = draw.canvas(
-        4, columns=2, key=[_key(candidate) for candidate in picture.candidates]
-    )
+    shown = view(record, theta)
+    canvas, (path, sharpness, gates, scores) = draw.canvas(4, columns=2, key=_keys(record))
     trajectory(path, record, theta, f"(a) {subject(record, 40)}")
-    _band(path, picture)
-    _sharpness(sharpness, picture, theta)
-    _gates(gates, answer)
-    _before_after(scores, answer)
+    _band(path, shown)
+    _sharpness(sharpness, record, shown, theta)
+    _gates(gates, record)
+    _before_after(scores, record)
     caption = (
         f"One item end to end: {record.benchmark} {record.id} on {model_name(record.model)}, d_eff"
-        f" = {answer.d_eff:.3f}, answered by {OPERATORS.get(answer.operator, answer.operator)}. (a)"
+        f" = {record.d_eff:.3f}, answered by {OPERATORS.get(record.operator, record.operator)}. (a)"
         " Candidate probabilities over depth; (b) decisiveness, whose argmax is ℓ*; (c) the gates"
         " that were checked; (d) candidate probabilities and the margin of the scores before and"
         " after."
@@ -157,26 +155,25 @@ OPERATORS = {
 }
 
 
-def _band(axes: Axes, picture: Portrait) -> None:
+def _band(axes: Axes, shown: View) -> None:
     """Shade the interior window."""
-    assert picture.window is not None
-    axes.axvspan(*picture.window, color=LOOKS["window"].light, zorder=0, linewidth=0)
+    axes.axvspan(*shown["window"], color=LOOKS["window"].light, zorder=0, linewidth=0)
 
 
-def _sharpness(axes: Axes, picture: Portrait, theta: Theta) -> None:
+def _sharpness(axes: Axes, record: Decision, shown: View, theta: Theta) -> None:
     """Draw decisiveness over depth, with l* marked if it was computed."""
-    S = np.array([candidate.scores for candidate in picture.candidates])
+    S = shown["scores"]
     D = geometry.decisiveness(S[:, 1:], theta.eps_H)  # Eq. 7, depths 1..L
-    layer = picture.sharpest
+    layer = record.decisive_layer
     title = "(b) Decisiveness" + ("" if layer is None else f", sharpest at depth {layer}")
     draw.label(axes, title, "depth", "D = margin / (entropy + ε)")
-    _band(axes, picture)
+    _band(axes, shown)
     if layer is not None:
         draw.rule(axes, layer, name=f"ℓ* = {layer}")
     draw.line(axes, range(1, S.shape[1]), D, "corrected")
 
 
-def _gates(axes: Axes, answer: Answer) -> None:
+def _gates(axes: Axes, answer: Decision) -> None:
     draw.label(axes, "(c) Gates")
     _bare(axes)
     for place, (line, holds) in enumerate(gate_lines(answer)):
@@ -191,30 +188,28 @@ def _bare(axes: Axes) -> None:
     axes.set_ylim(0, 1)
 
 
-def _before_after(axes: Axes, answer: Answer) -> None:
-    candidates = portrait(answer).candidates
+def _before_after(axes: Axes, answer: Decision) -> None:
     groups: Mapping[str, tuple[Role, list[float]]] = {
-        "before": ("base", [c.before for c in candidates]),
-        "after": ("corrected", [c.after for c in candidates]),
+        "before": ("base", answer.base_probabilities.tolist()),
+        "after": ("corrected", answer.probabilities.tolist()),
     }
-    draw.bars(axes, [c.letter for c in candidates], groups)
+    draw.bars(axes, [letter(place) for place in range(len(answer.candidates))], groups)
     before, after = (geometry.margin(u) for u in (answer.base_scores, answer.scores))
     draw.label(axes, f"(d) Margin {before:.2f} → {after:.2f} nats", "candidate", "probability")
     draw.shares(axes)
 
 
 @styled
-def across_models(rows: Sequence[Record], theta: Theta) -> Figure | None:
+def across_models(rows: Sequence[Decision], theta: Theta) -> Figure | None:
     """Return the figure of one item on every model, by I(M); None for fewer than two models."""
     if len(rows) < 2:
         return None
     rows = sorted(rows, key=lambda r: (_invariant(r), r.model))
-    keys = [_key(candidate) for candidate in portrait(rows[0].decision).candidates]
-    canvas, panels = draw.canvas(len(rows), columns=5, key=keys)
+    canvas, panels = draw.canvas(len(rows), columns=5, key=_keys(rows[0]))
     for axes, record in zip(panels, rows, strict=True):
         title = f"{model_name(record.model)}\nI(M) = {_invariant(record):.2f}"
         trajectory(axes, record, theta, title)
-    wrong = sum(r.mc1_base == 0 for r in rows)
+    wrong = sum(r.share("mc1", base=True) == 0 for r in rows)
     right = sum(r.gain == 1 for r in rows)
     caption = (
         f"“{subject(rows[0])}” ({rows[0].benchmark} {rows[0].id}) on {len(rows)} models,"
@@ -225,7 +220,7 @@ def across_models(rows: Sequence[Record], theta: Theta) -> Figure | None:
     return Figure("across-models", "One item across all models", caption, canvas)
 
 
-def hardest(cells: Sequence[Cell]) -> list[Record]:
+def hardest(cells: Sequence[Cell]) -> list[Decision]:
     """Return the records of the item that most models got wrong, and of these most corrected.
 
     [] if no item was answered by several models.
@@ -279,12 +274,11 @@ def named(cells: Sequence[Cell], name: str) -> "pd.DataFrame":
     return answers
 
 
-def telling(rows: Sequence[Record]) -> Record:
+def telling(rows: Sequence[Decision]) -> Decision:
     """Return the first record that TRACE corrected, preferably with a decisive layer."""
 
-    def rank(record: Record) -> tuple[bool, bool, bool]:
-        answer = record.decision
-        return record.gain == 1, answer.operator == "decisive", answer.corrected
+    def rank(record: Decision) -> tuple[bool, bool, bool]:
+        return record.gain == 1, record.operator == "decisive", record.corrected
 
     return max(rows, key=rank)
 
@@ -301,10 +295,11 @@ def _scores_of(place: int, cell: Cell) -> "pd.DataFrame":
     )
 
 
-def subject(record: Record, limit: int = 60) -> str:
+def subject(record: Decision | Mapping[Any, Any], limit: int = 60) -> str:
     """Return the question in one printable line, or the prompt's end if there is none."""
-    question = record.question or ""
-    return short(question if question.strip() else record.prompt[-limit:], limit)
+    row = vars(record) if isinstance(record, Decision) else record
+    question = row["question"] or ""
+    return short(question if question.strip() else row["prompt"][-limit:], limit)
 
 
 def model_name(model: str) -> str:
@@ -312,8 +307,8 @@ def model_name(model: str) -> str:
     return short(model.rstrip("/").rsplit("/", 1)[-1], 32)
 
 
-def _invariant(record: Record) -> float:
-    value = record.decision.invariant
+def _invariant(record: Decision) -> float:
+    value = record.invariant
     assert value is not None  # a run records it for every answered item
     return value
 

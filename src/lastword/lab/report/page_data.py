@@ -12,10 +12,10 @@ import numpy as np
 
 from lastword.lab.report.figures import subject
 from lastword.records.cells import Cell
+from lastword.records.decision import Decision, read, without_nan
 from lastword.records.document import compress
-from lastword.records.item_view import Block, item, text
 from lastword.records.ragged import Places
-from lastword.records.record import Record
+from lastword.records.view import View, item_text, page_item
 from lastword.rule.theta import Theta
 
 REGIMES = {"s": "scalar", "c": "candidate-space"}
@@ -36,23 +36,25 @@ def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
     benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))
     places: dict[tuple[str, ...], int] = {}  # place of each text in its block
     subjects: list[tuple[str, int, str]] = []
-    texts: list[dict[int, Block]] = [{} for _ in benchmarks]
-    index: list[Block] = []
+    texts: list[dict[int, View]] = [{} for _ in benchmarks]
+    index: list[View] = []
     blocks: dict[str, str] = {}
     for c, (cell, some) in enumerate(zip(cells, sampled(cells), strict=True)):
         benchmark = benchmarks.index(cell.benchmark)
-        text_places, letters, shown = list[int](), "", list[Block]()
+        text_places, letters, shown = list[int](), "", list[View]()
         # Whole records are large, so a limited number is in memory at a time.
         pieces = (some[at : at + _AT_ONCE] for at in range(0, len(some), _AT_ONCE))
-        for record in chain.from_iterable(Record.of(cell.whole(piece)) for piece in pieces):
-            key = (record.benchmark, str(record.id), record.prompt, *record.candidates)
+        frames = (cell.whole(piece).to_dict("records") for piece in pieces)
+        for row in map(without_nan, chain.from_iterable(frames)):
+            key = (row["benchmark"], str(row["id"]), row["prompt"], *row["candidates"])
             if key not in places:
                 places[key] = len(subjects)
-                subjects.append((str(record.id), benchmark, subject(record, _QUESTION_LIMIT)))
-                texts[benchmark][places[key]] = text(record)
+                subjects.append((str(row["id"]), benchmark, subject(row, _QUESTION_LIMIT)))
+                texts[benchmark][places[key]] = item_text(row)
+            record = None if row["error"] else read(row)
             text_places.append(places[key])
             letters += codes(record)
-            shown.append(item(record, theta))
+            shown.append(failed(row["error"]) if record is None else page_item(record, theta))
         model = models.index(cell.model)
         index.append(
             {"model": model, "benchmark": benchmark, "text": text_places, "codes": letters}
@@ -106,22 +108,23 @@ def _sample(cell: Cell, count: int) -> Places:
     return places
 
 
-def codes(record: Record) -> str:
+def failed(error: str) -> View:
+    """Return what is shown of an item that could not be answered."""
+    return {"words": f"This item failed and counts nowhere: {error}.", "error": True}
+
+
+def codes(record: Decision | None) -> str:
     """Return four letters: regime, operator, outcome of the answer, and metric that counts it."""
-    if record.answer is None:
+    if record is None:
         return "--ee"
-    answer = record.answer
-    operator = answer.operator if answer.operator in OPERATORS.values() else "correction"
-    metric = "1"
-    if record.mc1_base is None:
-        metric = "n" if record.mc2_base is None else "2"
-    return f"{answer.regime[0]}{operator[0]}{outcome(record)[0]}{metric}"
+    operator = record.operator if record.operator in OPERATORS.values() else "correction"
+    counted = (record.share(name, base=True) is not None for name in ("mc1", "mc2"))
+    metric = next((letter for letter, counts in zip("12", counted, strict=True) if counts), "n")
+    return f"{record.regime[0]}{operator[0]}{outcome(record)[0]}{metric}"
 
 
-def outcome(record: Record) -> str:
-    """Return the outcome of an answer: failed, fixed or broken by MC1, changed, or unchanged."""
-    if record.answer is None:
-        return "failed"
+def outcome(record: Decision) -> str:
+    """Return the outcome of an answer: fixed or broken by MC1, changed, or unchanged."""
     if record.gain:
         return "fixed" if record.gain > 0 else "broken"
-    return "changed" if record.answer.corrected else "unchanged"
+    return "changed" if record.corrected else "unchanged"

@@ -8,7 +8,7 @@ from test_explanation import decision, spatial
 
 from lastword import Theta
 from lastword.records.marks import LOOKS
-from lastword.records.portrait import portrait
+from lastword.records.view import view
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -17,7 +17,7 @@ def test_roles_of_candidates():
     record = replace(spatial("base", 2), base_index=2)
 
     def roles(**changes):
-        return [candidate.role for candidate in portrait(replace(record, **changes)).candidates]
+        return view(replace(record, **changes))["roles"]
 
     assert roles(truthful=(False, True, False)) == ["corrected", "truthful", "winner"]
     assert roles(truthful=(False, True, False), index=2) == ["other", "truthful", "winner"]
@@ -28,16 +28,17 @@ def test_roles_of_candidates():
 
 @pytest.mark.parametrize(
     ("operator", "chosen", "name"),
-    [("decisive", (5,), "ℓ* = 5"), ("early", (0,), "depth 0"), ("mix", (4, 7, 11, 12), "")],
+    [("decisive", [5], "ℓ* = 5"), ("early", [0], "depth 0"), ("mix", [4, 7, 11, 12], "")],
 )
 def test_the_deciding_depths_of_each_operator(operator, chosen, name):
     fields = {"trajectory": np.zeros((3, 13)), "operator": operator}
-    view = portrait(replace(spatial("decisive", 5), **fields), Theta())
-    assert (view.deciding_depths, view.deciding_name) == (chosen, name)
-    assert (view.window, view.depth, view.sharpest) == ((6, 10), 12, 5)
+    gates = {"gates": {}}  # the words of a mix need those of its regime
+    shown = view(replace(spatial("decisive", 5), **fields, **gates, regime="scalar"), Theta())
+    assert (shown["deciding"], shown["deciding_name"]) == (chosen, name)
+    assert (shown["window"], shown["depths"]) == ([6, 10], [*range(13)])
     unread = fields | {"operator": "base", "decisive_layer": None}
-    base = portrait(replace(spatial("base", 2), **unread))
-    assert (base.deciding_depths, base.window, base.sharpest) == ((), None, None)
+    base = view(replace(spatial("base", 2), **unread))
+    assert (base["deciding"], base["window"]) == ([], None)
 
 
 def test_the_notebook_view_has_answers_probabilities_and_the_explanation():

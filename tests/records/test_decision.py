@@ -1,19 +1,19 @@
 """Forms of an answered item: JSON, rows of Parquet, explanations."""
 
 import json
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import numpy as np
+import pytest
 from synthetic import synthetic_cell
 
+from lastword.errors import RecordError
 from lastword.records.columns import COLUMNS, to_table
-from lastword.records.decision import Decision
+from lastword.records.decision import Decision, Withheld, failure, read, row_of, without_nan
 from lastword.records.frame import to_frame
-from lastword.records.item_view import item
-from lastword.records.record import Record
-from lastword.rule.answer import Answer, Gate, Withheld
-from lastword.rule.theta import Theta
+from lastword.rule.answer import Gate
 from lastword.service.schema import DecisionAnswer
+from lastword.text.items import Item
 
 VALUES = dict(
     candidates=("a", "b", "c"),
@@ -36,8 +36,9 @@ VALUES = dict(
 
 
 def test_a_row_has_every_column():
-    row = Record(prompt="?", candidates=("a", "b", "c"), answer=Decision(**VALUES)).to_row()
-    assert sorted(row) == sorted(COLUMNS.names)
+    assert sorted([*row_of(Decision(**VALUES)), "error"]) == sorted(COLUMNS.names)
+    row = failure(Item("?", ("a", "b")), "too long", benchmark="b", kind=None, place=3)
+    assert {*row} < {*COLUMNS.names}
 
 
 def test_json_has_the_documented_keys():
@@ -55,27 +56,6 @@ def test_json_has_the_documented_keys():
     written = whole.withhold("rule").to_dict(full=True)
     answer = DecisionAnswer.model_validate(written).model_dump_json(exclude_unset=True)
     assert json.loads(answer) == json.loads(json.dumps(written))
-
-
-def test_the_page_lists_the_answer_of_each_reading():
-    flat, sure = [-3.0, -3.0, -3.0], [-2.0, -2.25, -4.0]
-    S = np.array([[-3.0, -3.0, -2.0], flat, flat, flat, sure]).T
-    # Not sharper: b, so A. Sharper with no shift of A: 2 b - t, so B. Shift against A: so A.
-    readings = {"floor-anchor": np.array([-2.0, -2.1, -4.0]), "clip-anchor": S[:, 4] - [0, 9, 9]}
-    readings["final-anchor"] = np.array([-9.0, -1.0, -4.0])
-    scalar = {"regime": "scalar", "operator": "base", "decisive_layer": None, "gates": {}}
-    answer = Answer(**VALUES | scalar | {"trajectory": S, "base_scores": S[:, 4]})
-    answer = replace(answer, t_readings=readings)
-    record = Record(prompt="?", candidates=answer.candidates, answer=answer)
-    theta = Theta(tau_dim=9.0)
-    assert "disagree" not in item(record, theta)["words"]
-    words = item(replace(record, readings_disagree=True), theta)["words"]
-    ending = "disagree here: A by floor-anchor, final-anchor; B by clip-anchor."
-    assert words.endswith(ending), words
-    # With t of one reading, only the branch can differ.
-    alone = replace(answer, t_readings={"final-anchor": readings["final-anchor"]})
-    words = item(replace(record, answer=alone, readings_disagree=True), theta)["words"]
-    assert "both sides of tau_I" in words and "C by early" in words
 
 
 def test_answers_by_other_scores_have_no_gates():
@@ -99,21 +79,26 @@ def test_answers_by_other_scores_have_no_gates():
 
 
 def test_a_written_record_is_read_back():
-    answer = Decision(**VALUES).withhold("rule")
-    row = Record(prompt="?", candidates=answer.candidates, answer=answer).to_row()
-    row |= {"truthful": [False, True, False], "mc1": 0.5}
+    context = {"prompt": "?", "benchmark": "b", "kind": "mc1", "place": 7, "seconds": 0.5}
+    tokens = {"prompt_tokens": 3, "candidate_tokens": (1, 2, 1), "blind_tokens": (1, 2, 1)}
+    answer = Decision(**VALUES, **context, **tokens, boundary_moved=True, id="x").withhold("rule")
     info = {"model": "org/m", "template": {"name": "t"}}
-    (frame,) = to_frame(to_table([row]), info).to_dict("records")
-    again = Record.read({str(name): value for name, value in frame.items()})
-    assert (again.model, again.mc1, again.mc1_base, again.error) == ("org/m", 0.5, None, None)
-    for field in fields(Answer):
-        if field.name != "truthful":  # the row has it, the answer not
-            read, written = (getattr(record, field.name) for record in (again.decision, answer))
-            assert str(read) == str(written), field.name
+    (frame,) = to_frame(to_table([row_of(answer)]), info).to_dict("records")
+    metrics = ("mc1", "mc1_base", "mc2", "error")
+    shown = without_nan(frame)
+    assert [shown[name] for name in metrics] == [0.0, 0.0, None, None]  # the item is for MC1
+    again = read(frame)
+    for field in fields(Decision):
+        value, written = (getattr(record, field.name) for record in (again, answer))
+        expected = "org/m" if field.name == "model" else str(written)
+        assert str(value) == expected, field.name
 
 
 def test_exactly_the_failed_items_have_no_answer():
     rows = synthetic_cell("org/m", "truthfulqa", 12, failed=2).to_dict("records")
-    records = [Record.read({str(name): value for name, value in row.items()}) for row in rows]
-    assert [record.answer is None for record in records] == [r.error is not None for r in records]
-    assert sum(record.answer is None for record in records) == 2
+    for row in rows[2:]:
+        decision = read(row)
+        assert decision.share("mc1") == (None if decision.kind == "mc2" else row["mc1"])
+    for row in rows[:2]:
+        with pytest.raises(RecordError, match="not complete"):
+            read(row)
