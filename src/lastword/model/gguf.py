@@ -16,7 +16,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -265,11 +265,11 @@ def _dequantise(header: Header) -> PreTrainedModel:
 
     # transformers can switch its own progress bars off, but not the one of this module.
     modeling_gguf_pytorch_utils.tqdm = logging.tqdm
-    path, config = header.path, _read_config(header)
-    model, info = AutoModelForCausalLM.from_pretrained(
+    path, auto = header.path, cast(Any, AutoModelForCausalLM)
+    model, info = auto.from_pretrained(
         str(path.parent),
         gguf_file=path.name,
-        config=config,
+        config=_read_config(header),
         dtype=header.dtype,
         quantization_config=GgufConfig(dequantize=True),
         ignore_mismatched_sizes=True,  # reported as `mismatched_keys`, and refused
@@ -286,7 +286,7 @@ def _dequantise(header: Header) -> PreTrainedModel:
 def _read_config(header: Header) -> PretrainedConfig:
     """Return transformers' config of a file, with the keys that it ignores."""
     path = header.path
-    config = AutoConfig.from_pretrained(str(path.parent), gguf_file=path.name)
+    config: PretrainedConfig = AutoConfig.from_pretrained(str(path.parent), gguf_file=path.name)
     if header.architecture not in ARCHITECTURES:
         return config
     for key, name in _IGNORED.items():
