@@ -30,8 +30,9 @@ from meter import metered, peak_bytes, synchronise
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from lastword import Choice
-from lastword.decide.decider import Decider, subject_of
+from lastword.decide.decider import Decider
 from lastword.decide.states import read_states
+from lastword.decide.subject import subject_of
 from lastword.decide.tracer import Tracer
 from lastword.lab.timing.contenders import Sums, ours, sums_of
 from lastword.lab.timing.run import AGAINST, NAMES, bench

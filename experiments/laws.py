@@ -63,10 +63,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from lastword import Choice, Decider
 from lastword.decide.batch import Read
-from lastword.decide.decider import subject_of
 from lastword.decide.item import item_of
 from lastword.decide.questionnaire import prepare
 from lastword.decide.states import read_passages
+from lastword.decide.subject import subject_of
 from lastword.decide.tracer import Tracer
 from lastword.lab.report import draw
 from lastword.lab.timing.contenders import ours

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from lastword import Decider
-from lastword.decide.decider import subject_of
+from lastword.decide.subject import subject_of
 
 OUT = Path(__file__).resolve().parent / "results" / "probes" / "neighbours.jsonl"
 SETS = ("trec", "sst2", "agnews", "emotion")

@@ -1,18 +1,20 @@
 """Texts about animals and money, a probe that separates them, and trials on tables."""
 
 import csv
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors.numpy import load
 from typer.testing import CliRunner, Result
 
 from lastword import Tracer
 from lastword.cli import app
-from lastword.decide.decider import subject_of
 from lastword.decide.states import read_states
+from lastword.decide.subject import subject_of
 from lastword.decide.templates import template_of
-from lastword.probes.probe import Probe
+from lastword.probes.probe import Probe, file_digest
 from lastword.probes.state import Pooling, fit_state
 from lastword.text.prompt_template import template_name
 from lastword.text.question import Choice
@@ -32,6 +34,21 @@ def probe_of(
     states = read_states(tracer, TEXTS, question, TEMPLATE, (pooling,))
     fit = fit_state(states, LABELS, poolings=(pooling,)).probe
     return Probe(question, NAME, subject_of(tracer), fit, len(LABELS), **more)
+
+
+def with_facts(raw: bytes, **changes: Any) -> bytes:
+    """Return a probe's file with changed facts, and with its digest unless that is changed too.
+
+    Facts that are None are left out.
+    """
+    length = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + length])
+    facts = json.loads(header["__metadata__"]["lastword"]) | changes
+    facts = {name: value for name, value in facts.items() if value is not None or name == "seed"}
+    if "digest" not in changes:
+        facts["digest"] = file_digest({k: v for k, v in facts.items() if k != "digest"}, load(raw))
+    text = json.dumps(header | {"__metadata__": {"lastword": json.dumps(facts)}}).encode()
+    return len(text).to_bytes(8, "little") + text + raw[8 + length :]
 
 
 def table(count: int) -> list[dict[str, str]]:

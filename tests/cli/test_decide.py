@@ -9,9 +9,9 @@ import pytest
 
 from lastword import Decider
 from lastword.decide.answer import to_frame
-from lastword.decide.decider import subject_of
 from lastword.decide.questions_file import read_questions
 from lastword.decide.states import read_states
+from lastword.decide.subject import subject_of
 from lastword.probes import Probe, fit_state
 
 MODEL = ("--model", "lastword/demo-organism")

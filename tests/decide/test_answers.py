@@ -15,7 +15,7 @@ from decided import decided
 from scipy.special import softmax
 
 from lastword import Choice, Decider, Item, Multi, Predicate, Score
-from lastword.decide.answer import answer_of, concentration, order_concentration, to_frame, words_of
+from lastword.decide.answer import answer_of, concentration, order_concentration, to_frame
 from lastword.decide.item import candidates_of, item_of
 from lastword.decide.questionnaire import prepare
 from lastword.errors import InputError, ItemError
@@ -153,7 +153,7 @@ def test_the_name_of_a_question_is_not_in_the_prompt(plain):
 
 def test_control_tokens_in_a_text_are_plain_text(plain):
     ready = plain.prepare(QUESTIONS)
-    encoded = plain.plan(TEXT + "[EOS][BOS]", ready).parts[0].item
+    encoded = plain.plan(TEXT + "[EOS][BOS]", ready)[0].item
     tokenizer = plain.tracer.tokenizer
     special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     assert not special & {t for s in encoded.prompt.sequences for t in s[1:]}
@@ -226,7 +226,7 @@ def test_a_certificates_temperature_is_applied(plain, monkeypatch):
     goods = {"goods": QUESTIONS["goods"]}
     bare = Decider.demo(correction="trace").decide(TEXT, goods)["goods"]
     warm = Calibration(2.0, 50, 0.2, 0.1, 0.5, 0.4)
-    monkeypatch.setattr(plain, "certificate", certificate_with(calibration=warm))
+    monkeypatch.setattr(plain.by_model, "certificate", certificate_with(calibration=warm))
     answer = plain.decide(TEXT, goods)["goods"]
     expected = softmax(np.log(bare.probabilities) / 2.0)
     np.testing.assert_allclose(answer.probabilities, expected, atol=1e-5, rtol=0)
@@ -265,13 +265,14 @@ def test_a_deferred_answer_is_none_of_these_if_the_question_may_abstain(monkeypa
         tracer.decide(TEXT, questions)
     for deferred, choices in ((True, (None, GOODS)), (False, (GOODS, GOODS))):
         obey = partial(replace, deferred=deferred)
-        monkeypatch.setattr(tracer, "certificate", certificate_with(threshold=0.5, obey=obey))
+        certificate = certificate_with(threshold=0.5, obey=obey)
+        monkeypatch.setattr(tracer.by_model, "certificate", certificate)
         answers = tracer.decide(TEXT, questions)
         for name, may in zip(questions, choices, strict=True):
             answer = answers[name]
             assert answer.choice in (may or [None])
             assert answer.probability == pytest.approx(answer.probabilities.max())
-            assert words_of(answer) == (answer.choice or "none of these")
+            assert answer.words == (answer.choice or "none of these")
             assert answer.to_dict()["choice"] == answer.choice
 
 

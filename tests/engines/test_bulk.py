@@ -20,9 +20,9 @@ from spread import PRIORITY
 
 from lastword import Choice, Decider, Predicate, Tracer
 from lastword.decide.answer import row_of
-from lastword.decide.decider import subject_of
 from lastword.decide.questions_file import write_questions
 from lastword.decide.states import read_states
+from lastword.decide.subject import subject_of
 from lastword.engines import bulk
 from lastword.engines.ray import Cluster
 from lastword.errors import InputError, RecordError

@@ -1,6 +1,5 @@
 """Probes on a sentence encoder's states: alone, combined with the model's, and stacked."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from small_encoders import DEPTH, write_encoder
-from topics import LABELS, NAME, QUESTION, TEMPLATE, TEXTS
+from topics import LABELS, NAME, QUESTION, TEMPLATE, TEXTS, with_facts
 
 from lastword import Decider, ProbeClassifier, Tracer
-from lastword.decide.decider import subject_of
 from lastword.decide.item import item_of
 from lastword.decide.states import read_states
+from lastword.decide.subject import subject_of
 from lastword.errors import InputError
 from lastword.model.encoder import Encoder
 from lastword.probes.probe import Probe
@@ -89,13 +88,15 @@ def test_a_plan_counts_the_tokens_of_the_encoder_and_the_model(
     tracer: Tracer, encoder: Encoder, probes: dict[str, Probe]
 ) -> None:
     tokens = {
-        name: Decider(tracer, probes=[probe], readers=[encoder]).plan(NEW[0], {"q": QUESTION})
+        name: Decider(tracer, probes=[probe], readers=[encoder])
+        .plan(NEW[0], {"q": QUESTION})[0]
+        .tokens
         for name, probe in probes.items()
         if name != "stacked"
     }
     (sentence,) = encoder.encode(NEW[:1])
-    assert tokens["alone"].tokens == len(sentence.tokens)
-    assert tokens["both"].tokens > tokens["alone"].tokens
+    assert tokens["alone"] == len(sentence.tokens)
+    assert tokens["both"] > tokens["alone"]
 
 
 def test_a_missing_or_another_encoder_is_refused(
@@ -113,16 +114,10 @@ def test_a_missing_or_another_encoder_is_refused(
 )
 def test_a_damaged_file_is_refused(probes: dict[str, Probe], change: dict[str, Any]) -> None:
     raw = probes["both"].to_bytes()
-    length = int.from_bytes(raw[:8], "little")
-    header = json.loads(raw[8 : 8 + length])
-    facts = json.loads(header["__metadata__"]["lastword"]) | change
-    del facts["digest"]
     if change == {"pooling": "own"}:
-        del facts["reader"]
-    header["__metadata__"]["lastword"] = json.dumps(facts)
-    text = json.dumps(header).encode()
+        change = {**change, "reader": None}
     with pytest.raises(InputError) as refusal:
-        Probe.from_bytes(len(text).to_bytes(8, "little") + text + raw[8 + length :])
+        Probe.from_bytes(with_facts(raw, **change))
     assert "\n" not in str(refusal.value)
 
 

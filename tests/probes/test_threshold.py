@@ -7,6 +7,7 @@ import pytest
 from topics import QUESTION, TEMPLATE, TEXTS, probe_of
 
 from lastword import Decider, Tracer
+from lastword.decide.answerers import Reading
 from lastword.decide.item import candidates_of
 from lastword.decide.states import read_states
 from lastword.probes.probe import Probe
@@ -74,8 +75,8 @@ def test_the_model_runs_and_answers_only_if_the_probe_is_unsure(monkeypatch):
         assert answer.choice == (model if open_ else best)
         assert answer.to_dict()["by"] == ("model" if open_ and best != model else "probe")
     # If every depth is requested, the model runs for all texts, with the same answers.
-    plans = [decider.plan(text, questions, read="all") for text in TEXTS]
-    again = [a["q"] for a in decider.answer(plans)]
+    works = [decider.plan(text, questions, reading=Reading(whole=True))[0] for text in TEXTS]
+    again = decider.answer(works)
     assert [a.choice for a in again] == [a.choice for a in answers]
     changed = [a.choice != m for a, m in zip(again, choices, strict=True)]
     assert [a.corrected for a in again] == changed

@@ -14,7 +14,7 @@ from scipy.special import softmax
 from served import running
 
 from lastword import Choice, Decider, Option, Predicate, Tracer
-from lastword.decide.answer import probabilities_of
+from lastword.decide.answer import answer_of
 from lastword.decide.batch import Scope
 from lastword.service import pages
 from lastword.text.items import Item
@@ -173,7 +173,8 @@ def test_answers_with_and_without_the_text_are_those_of_the_library(decide, corr
     model = corrected.service.decider
     write(decide)
     expected = model.decide(TEXT, {"q": GOODS})["q"]
-    alone = probabilities_of(GOODS, model.decide("", {"q": GOODS})["q"].decision.base_scores)
+    blank = model.decide("", {"q": GOODS})["q"].decision
+    alone = answer_of(GOODS, blank.as_base()).probabilities
     assert decide.locator("#decisions h3 span").first.inner_text() == expected.choice
     assert f"{expected.probability:.1%}" in decide.locator("#decisions h3").first.inner_text()
     rows = decide.locator("#decisions .decision > .candidates")

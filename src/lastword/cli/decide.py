@@ -17,7 +17,7 @@ from lastword.files.strict_json import from_json, to_json
 from lastword.files.wording import counted
 
 if TYPE_CHECKING:
-    from lastword.decide.answer import Answers, QuestionAnswer
+    from lastword.decide.answer import Answer, Answers, MultiAnswer
     from lastword.decide.decider import Decider
     from lastword.decide.questionnaire import Questionnaire
     from lastword.engines.bulk import Bulk
@@ -290,16 +290,18 @@ def _show(answers: "Answers") -> None:
     typer.echo(f"{who}; probabilities {'' if calibrated else 'not '}calibrated")
 
 
-def _cells(answer: "QuestionAnswer") -> tuple[str, float, list[tuple[str, float]]]:
+def _cells(answer: "Answer | MultiAnswer") -> tuple[str, float, list[tuple[str, float]]]:
     """Return an answer as text, its probability, and the other options with theirs."""
-    from lastword.decide.answer import MultiAnswer, PredicateAnswer, ScoreAnswer, words_of
+    from lastword.decide.answer import MultiAnswer
+    from lastword.text.question import Predicate, Score
 
-    words, shares = words_of(answer), answer.probabilities.tolist()
-    if isinstance(answer, PredicateAnswer):
-        return words, max(shares), []
-    if isinstance(answer, ScoreAnswer):
-        names, words = answer.labels, f"{words} ({answer.labels[answer.level]})"
-    else:
-        names = tuple(map(str, answer.values))
+    words, shares = answer.words, answer.probabilities.tolist()
+    names = tuple(map(str, answer.values))
     ranked = sorted(zip(names, shares, strict=True), key=lambda pair: -pair[1])
-    return words, answer.probability, ranked if isinstance(answer, MultiAnswer) else ranked[1:4]
+    if isinstance(answer, MultiAnswer):
+        return words, answer.probability, ranked
+    if isinstance(answer.question, Predicate):
+        return words, max(shares), []
+    if isinstance(answer.question, Score):
+        words += f" ({names[answer.level]})"
+    return words, answer.probability, ranked[1:4]

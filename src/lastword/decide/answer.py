@@ -5,7 +5,7 @@ calibration (method, section 18). Options with the same text share its probabili
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,8 +14,9 @@ from jaxtyping import Float
 from scipy.special import softmax
 
 from lastword.decide.item import candidates_of
+from lastword.errors import NonFiniteError
 from lastword.records.decision import Decision
-from lastword.text.question import Choice, Predicate, Score, Single, Value
+from lastword.text.question import Choice, Multi, Predicate, Question, Score, Single, Value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,8 +40,9 @@ class Probed:
         corrected: True if the model's answer was computed and differs.
         by: `probe` or `model`, the source of the answer; None if the probe always answers.
         model: Text of the model's answer, if a threshold needed it.
+        trained: True if the probe was fitted to this text.
         candidates: Texts of the options in `trajectory`.
-        trajectory: S, if a trajectory probe answers and the plan asks for it [candidates, depths].
+        trajectory: S, if a trajectory probe answers [candidates, depths].
     """
 
     method: str
@@ -49,30 +51,83 @@ class Probed:
     corrected: bool = False
     by: Literal["probe", "model"] | None = None
     model: str | None = None
+    trained: bool = False
     candidates: tuple[str, ...] = ()
     trajectory: Float[np.ndarray, "candidates depths"] | None = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _AnswerFields:
-    """Fields that every answer has.
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """The answer to a choice, a predicate or a score.
 
     Attributes:
+        question: The question.
         probabilities: The options' probabilities, in the caller's order; they sum to 1 [options].
-        confidence: 0 if all probabilities are equal, 1 if one option has all of it.
-        calibrated: True if a certificate's temperature was applied.
         decision: The model's decision with scores, gates and operator, or the probe's.
+        calibrated: True if a certificate's temperature was applied, or a probe answers.
     """
 
+    question: Single
     probabilities: Probabilities
-    confidence: float
-    calibrated: bool
     decision: Decision | Probed
+    calibrated: bool
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The values of all options, in the caller's order; the labels of a score's levels."""
+        return tuple(option.value for option in self.question.options)
+
+    @property
+    def choice(self) -> Value | None:
+        """The most probable option's value; on ties, the one whose text sorts first.
+
+        None if the question may abstain and the answer is deferred.
+        """
+        if isinstance(self.question, Choice) and self.question.abstain and self.deferred:
+            return None
+        p = self.probabilities
+        best = [o for o, share in zip(self.question.options, p, strict=True) if share == p.max()]
+        return min(best, key=lambda option: (option.text, isinstance(option.value, bool))).value
 
     @property
     def probability(self) -> float:
-        """The probability of the most probable option."""
-        return float(self.probabilities.max())
+        """The probability of yes for a predicate, else of the most probable option."""
+        p = self.probabilities
+        return float(p[0] if isinstance(self.question, Predicate) else p.max())
+
+    @property
+    def confidence(self) -> float:
+        """0 if all probabilities are equal, 1 if one option has all of it."""
+        ordered = isinstance(self.question, Score)
+        return (order_concentration if ordered else concentration)(self.probabilities)
+
+    @property
+    def score(self) -> float:
+        """The expected level of a score, sum_i i p_i, from 0 to the number of levels minus 1."""
+        top_level = len(self.probabilities) - 1  # the sum may be rounded to more than this
+        return min(float(np.arange(top_level + 1) @ self.probabilities), float(top_level))
+
+    @property
+    def level(self) -> int:
+        """The most probable level of a score; the lowest on ties."""
+        return int(self.probabilities.argmax())
+
+    @property
+    def value(self) -> Value | float | None:
+        """The choice, True if yes is more probable than no, or the score."""
+        if isinstance(self.question, Choice):
+            return self.choice
+        return self.probability > 0.5 if isinstance(self.question, Predicate) else self.score
+
+    @property
+    def words(self) -> str:
+        """The value as text: the option, yes or no, or the score with two decimals."""
+        if isinstance(self.question, Predicate):
+            return "yes" if self.value else "no"
+        if isinstance(self.question, Score):
+            return f"{self.score:.2f}"
+        texts = {option.value: option.text for option in self.question.options}
+        return "none of these" if self.choice is None else texts[self.choice]
 
     @property
     def method(self) -> str:
@@ -91,87 +146,34 @@ class _AnswerFields:
         """True if the answer is too uncertain to be given, by the certificate or the probe."""
         return self.decision.deferred
 
-    def _origin(self) -> dict[str, Any]:
-        """Return the part of the JSON form that every answer ends with."""
-        origin = {name: getattr(self, name) for name in _ORIGIN}
-        if isinstance(self.decision, Probed):
-            facts = {"likeness": self.decision.likeness, "by": self.decision.by}
-            origin |= {name: value for name, value in facts.items() if value is not None}
-        return origin
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ChoiceAnswer(_AnswerFields):
-    """The most probable option.
-
-    Attributes:
-        choice: The option's value; on ties, the one whose text sorts first by code point. None
-            if the question may abstain and the certificate defers.
-        values: The values of all options, in the caller's order.
-    """
-
-    choice: Value | None
-    values: tuple[Value, ...]
-
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "type": "choice",
-            "choice": self.choice,
-            "probability": self.probability,
-            "confidence": self.confidence,
-            "probabilities": _by_value(self),
-        } | self._origin()
+        numbers = {"probability": self.probability, "confidence": self.confidence}
+        content: dict[str, Any]
+        match self.question:
+            case Choice():
+                content = {"type": "choice", "choice": self.choice} | numbers
+                content["probabilities"] = _by_value(self)
+            case Predicate():
+                content = {"type": "predicate"} | numbers
+            case Score():
+                content = {"type": "score", "score": self.score, "level": self.level}
+                content["confidence"] = self.confidence
+                rows = enumerate(zip(self.values, self.probabilities.tolist(), strict=True))
+                content["probabilities"] = [
+                    {"value": i, "label": label, "probability": p} for i, (label, p) in rows
+                ]
+        return content | {name: getattr(self, name) for name in _ORIGIN} | self._facts()
+
+    def _facts(self) -> dict[str, Any]:
+        if not isinstance(self.decision, Probed):
+            return {}
+        facts = {"likeness": self.decision.likeness, "by": self.decision.by}
+        facts |= {"trained": self.decision.trained or None}
+        return {name: value for name, value in facts.items() if value is not None}
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PredicateAnswer(_AnswerFields):
-    """The probability that the statement holds."""
-
-    @property
-    def probability(self) -> float:
-        """The probability of yes."""
-        return float(self.probabilities[0])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        entries = {"probability": self.probability, "confidence": self.confidence}
-        return {"type": "predicate", **entries} | self._origin()
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ScoreAnswer(_AnswerFields):
-    """The expected level.
-
-    Attributes:
-        labels: The levels' labels, from level 0 upwards.
-    """
-
-    labels: tuple[str, ...]
-
-    @property
-    def score(self) -> float:
-        """The expected level, sum_i i p_i, from 0 to the number of levels minus 1."""
-        top_level = len(self.probabilities) - 1  # the sum may be rounded to more than this
-        return min(float(np.arange(top_level + 1) @ self.probabilities), float(top_level))
-
-    @property
-    def level(self) -> int:
-        """The most probable level; the lowest on ties."""
-        return int(self.probabilities.argmax())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        pairs = enumerate(zip(self.labels, self.probabilities.tolist(), strict=True))
-        each = [{"value": i, "label": label, "probability": p} for i, (label, p) in pairs]
-        entries = {"score": self.score, "level": self.level, "confidence": self.confidence}
-        return {"type": "score", **entries, "probabilities": each} | self._origin()
-
-
-SingleAnswer = ChoiceAnswer | PredicateAnswer | ScoreAnswer
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class MultiAnswer:
     """The options that apply, each decided by a predicate.
 
@@ -181,13 +183,23 @@ class MultiAnswer:
     """
 
     values: tuple[Value, ...]
-    predicates: tuple[PredicateAnswer, ...]
+    predicates: tuple[Answer, ...]
 
     @property
     def choices(self) -> tuple[Value, ...]:
         """The options with a probability above 1/2; possibly none."""
         pairs = zip(self.values, self.probabilities.tolist(), strict=True)
         return tuple(value for value, p in pairs if p > 0.5)
+
+    @property
+    def value(self) -> str | None:
+        """The options that apply, joined by `|`, or None if none applies."""
+        return "|".join(map(str, self.choices)) or None
+
+    @property
+    def words(self) -> str:
+        """The value as text."""
+        return self.value or "none of these"
 
     @property
     def probabilities(self) -> Float[np.ndarray, " options"]:
@@ -236,26 +248,34 @@ class MultiAnswer:
         } | {name: getattr(self, name) for name in _ORIGIN}
 
 
-def _by_value(answer: ChoiceAnswer | MultiAnswer) -> list[dict[str, Any]]:
+def _by_value(answer: Answer | MultiAnswer) -> list[dict[str, Any]]:
     pairs = zip(answer.values, answer.probabilities.tolist(), strict=True)
     return [{"value": value, "probability": p} for value, p in pairs]
 
 
-QuestionAnswer = SingleAnswer | MultiAnswer
-
-
-class Answers(dict[str, QuestionAnswer]):
+class Answers(dict[str, Answer | MultiAnswer]):
     """The answers about one text by the questions' names, in the questions' order."""
-
-    @property
-    def singles(self) -> list["SingleAnswer"]:
-        """All single answers; a `MultiAnswer` contributes its predicates."""
-        each = (a.predicates if isinstance(a, MultiAnswer) else (a,) for a in self.values())
-        return [answer for answers in each for answer in answers]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {name: answer.to_dict() for name, answer in self.items()}
+
+
+def joined(
+    questions: Mapping[str, Question], singles: Sequence[Answer | NonFiniteError]
+) -> Answers | NonFiniteError:
+    """Return the answers by question, or the first error; a `Multi` has one answer per option."""
+    sound = [answer for answer in singles if isinstance(answer, Answer)]
+    if len(sound) < len(singles):
+        return next(error for error in singles if isinstance(error, NonFiniteError))
+    answers, rest = Answers(), iter(sound)
+    for name, question in questions.items():
+        if isinstance(question, Multi):
+            values = tuple(option.value for option in question.options)
+            answers[name] = MultiAnswer(values, tuple(next(rest) for _ in values))
+        else:
+            answers[name] = next(rest)
+    return answers
 
 
 def answered_by(method: str, operator: str | None = None) -> str:
@@ -263,9 +283,7 @@ def answered_by(method: str, operator: str | None = None) -> str:
     return MODEL if "base" in (method, operator) else method
 
 
-def answer_of(
-    question: Single, decision: Decision, temperature: float | None = None
-) -> SingleAnswer:
+def answer_of(question: Single, decision: Decision, temperature: float | None = None) -> Answer:
     """Return the answer to a question from the decision among its candidates.
 
     Args:
@@ -273,42 +291,9 @@ def answer_of(
         decision: The decision on the question's item (see `item_of`).
         temperature: T of a calibration; None means T = 1 and an answer that is not calibrated.
     """
-    p = probabilities_of(question, decision.scores, temperature)
-    return answer_from(question, p, decision, calibrated=temperature is not None)
-
-
-def answer_from(
-    question: Single, p: Probabilities, decision: Decision | Probed, *, calibrated: bool
-) -> SingleAnswer:
-    """Return the answer with these final probabilities.
-
-    Args:
-        question: The question.
-        p: The options' probabilities, in the question's order [options].
-        decision: The decision that they come from.
-        calibrated: True if they are calibrated.
-    """
-    common: dict[str, Any] = {"probabilities": p, "calibrated": calibrated, "decision": decision}
-    match question:
-        case Choice():
-            values = tuple(option.value for option in question.options)
-            best = [o for o, share in zip(question.options, p, strict=True) if share == p.max()]
-            first = min(best, key=lambda option: (option.text, isinstance(option.value, bool)))
-            choice = None if question.abstain and decision.deferred else first.value
-            return ChoiceAnswer(choice=choice, values=values, confidence=concentration(p), **common)
-        case Predicate():
-            return PredicateAnswer(confidence=concentration(p), **common)
-        case Score():
-            labels = tuple(option.text for option in question.options)
-            return ScoreAnswer(labels=labels, confidence=order_concentration(p), **common)
-
-
-def probabilities_of(
-    question: Single, scores: Float[np.ndarray, " candidates"], temperature: float | None = None
-) -> Probabilities:
-    """Return softmax(scores / T) by option; options with the same text share it equally."""
-    p = softmax(scores / (temperature or 1.0))
-    return by_option(question, dict(zip(candidates_of(question), p, strict=True)))
+    shares = softmax(decision.scores / (temperature or 1.0))
+    p = by_option(question, dict(zip(candidates_of(question), shares, strict=True)))
+    return Answer(question, p, decision, calibrated=temperature is not None)
 
 
 def by_option(question: Single, p: Mapping[str, float]) -> Probabilities:
@@ -334,7 +319,7 @@ def order_concentration(p: Probabilities) -> float:
     return max(0.0, float(1 - p @ np.abs(places - p.argmax()) / spread))
 
 
-def to_frame(answers: Iterable[Mapping[str, QuestionAnswer]]) -> "pd.DataFrame":
+def to_frame(answers: Iterable[Mapping[str, Answer | MultiAnswer]]) -> "pd.DataFrame":
     """Return one row per text: NAME (the answer), NAME.probability, .confidence, .deferred."""
     import pandas as pd
 
@@ -347,41 +332,11 @@ def columns_of(names: Iterable[str]) -> list[str]:
     return [name + suffix for name in names for suffix in suffixes]
 
 
-def row_of(answers: Mapping[str, QuestionAnswer]) -> dict[str, Any]:
+def row_of(answers: Mapping[str, Answer | MultiAnswer]) -> dict[str, Any]:
     """Return one text's answers by column."""
     cells = [
         cell
         for answer in answers.values()
-        for cell in (value_of(answer), answer.probability, answer.confidence, answer.deferred)
+        for cell in (answer.value, answer.probability, answer.confidence, answer.deferred)
     ]
     return dict(zip(columns_of(answers), cells, strict=True))
-
-
-def value_of(answer: QuestionAnswer) -> Value | float | None:
-    """Return the answer's value: the choice, True if yes is more probable than no, or the score.
-
-    A `MultiAnswer` gives the options that apply, joined by `|`, or None if none applies.
-    """
-    match answer:
-        case ChoiceAnswer():
-            return answer.choice
-        case MultiAnswer():
-            return "|".join(map(str, answer.choices)) or None
-        case PredicateAnswer():
-            return answer.probability > 0.5
-        case ScoreAnswer():
-            return answer.score
-
-
-def words_of(answer: QuestionAnswer) -> str:
-    """Return the value as text: the option, yes or no, or the score with two decimals."""
-    match value := value_of(answer):
-        case bool():
-            word = ("no", "yes") if isinstance(answer, PredicateAnswer) else ("false", "true")
-            return word[value]
-        case str():
-            return value
-        case float():
-            return f"{value:.2f}"
-        case None:
-            return "none of these"

@@ -18,6 +18,7 @@ from lastword.rule.tile import TokenScorer
 from lastword.text.forest import Branch
 from lastword.text.prompt_template import Blind
 from lastword.text.tokens import EncodedItem
+from lastword.trust.certificate import Certificate
 
 Read = Literal["decide", "all", "base"]
 
@@ -32,6 +33,7 @@ class Scope:
         methods: Other methods that score the items, by name (`lastword.methods.resolve`).
         correction: The correction that decides; TRACE if None.
         readings: True to compute t by every reading of the scorer; only with `all`.
+        certificate: The certificate that limits the overrides.
     """
 
     read: Read = "decide"
@@ -39,6 +41,7 @@ class Scope:
     methods: Mapping[str, Method] = field(default_factory=dict)
     correction: Method | None = None
     readings: bool = False
+    certificate: Certificate | None = None
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from lastword.text.passages import Passage, encode_passages
 from lastword.text.prompt_template import Blind
 from lastword.text.tokenizer import Tokenizer
 from lastword.text.tokens import EncodedItem, encode
+from lastword.trust.certificate import Certificate
 
 OnError = Literal["raise", "return"]
 T = TypeVar("T")
@@ -256,9 +257,9 @@ class Tracer:
             NonFiniteError: Logits are not finite.
         """
         scope = Scope(read, blind, methods or {}, correction)
-        return answered(
-            items, self.encode, partial(self.correct_encoded, scope=scope), ahead, on_error
-        )
+        encode = partial(self.encode, correction=correction)
+        answer = partial(self.correct_encoded, scope=scope)
+        return answered(items, encode, answer, ahead, on_error)
 
     def correct_encoded(
         self,
@@ -303,14 +304,17 @@ class Tracer:
             vocabulary=self.profile.vocabulary,
         )
 
-    def encode(self, items: Sequence[Item], first: int = 0) -> list[EncodedItem | ItemError]:
+    def encode(
+        self, items: Sequence[Item], first: int = 0, correction: Method | None = None
+    ) -> list[EncodedItem | ItemError]:
         """Return each item as token ids, or its error.
 
         Args:
             items: The items.
             first: Index of the first one in the whole input; it names items without an id.
+            correction: The correction, which may need prompts that an item lacks.
         """
-        return encode(
+        encoded = encode(
             items,
             self.tokenizer,
             theta=self.theta,
@@ -320,6 +324,9 @@ class Tracer:
             first=first,
             vocabulary=self.profile.vocabulary,
         )
+        if correction is None:
+            return encoded
+        return [_applicable(correction, one, first + i) for i, one in enumerate(encoded)]
 
     def plan(self, encoded: Sequence[EncodedItem]) -> list[list[int]]:
         """Return groups of items that are computed together, as indices.
@@ -356,7 +363,7 @@ class Tracer:
         return [
             verdict
             if isinstance(verdict, NonFiniteError)
-            else _decision(self, e, batch, i, verdict, correction.name)
+            else _decision(self, e, batch, i, verdict, correction.name, scope.certificate)
             for i, (e, verdict) in enumerate(zip(encoded, verdicts, strict=True))
         ]
 
@@ -558,12 +565,30 @@ def _pieces(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
         yield piece
 
 
+def _applicable(
+    correction: Method, encoded: EncodedItem | ItemError, place: int
+) -> EncodedItem | ItemError:
+    if isinstance(encoded, ItemError):
+        return encoded
+    lack = correction.lacks(encoded.blind is not None, bool(encoded.content_free))
+    if lack is None:
+        return encoded
+    name = encoded.item.id or str(place)
+    return ItemError(f"{correction.name} needs {lack}, and there is none", name)
+
+
 def _decision(
-    tracer: Tracer, encoded: EncodedItem, batch: Batch, place: int, verdict: Ruling, method: str
+    tracer: Tracer,
+    encoded: EncodedItem,
+    batch: Batch,
+    place: int,
+    verdict: Ruling,
+    method: str,
+    certificate: Certificate | None,
 ) -> Decision:
     blind = batch.blind(place)
     whole = blind if blind is not None and blind.t is not None else None
-    return Decision.of(
+    decision = Decision.of(
         verdict,
         batch.trajectory(place),
         encoded.item.candidates,
@@ -578,3 +603,4 @@ def _decision(
         method=method,
         methods=batch.scores(place),
     )
+    return decision if certificate is None else certificate.obey(decision)

@@ -13,10 +13,10 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from lastword.decide.decider import subject_of
 from lastword.decide.item import inputs_of, item_of, text_of
 from lastword.decide.questionnaire import Questionnaire, prepare
 from lastword.decide.states import read_passages
+from lastword.decide.subject import subject_of
 from lastword.decide.tracer import Tracer, not_finite
 from lastword.errors import InputError, ItemError
 from lastword.files.cells import cell_text

@@ -24,10 +24,10 @@ from lastword.probes.trajectory import TrajectoryProbe
 from lastword.probes.unlike import Likeness
 from lastword.text.question import Question, question_digest, question_from, question_to
 from lastword.trust.calibration import TEMPERATURES
-from lastword.trust.groups import SEED
+from lastword.trust.groups import SEED, normal
 from lastword.trust.subject import CertifiedProbe, Subject
 
-SCHEMA = 1
+SCHEMA = 2
 SUFFIX = ".probe.safetensors"
 MOST_BYTES = 2**28  # limit of a file; 1,000 texts of width 16,384 with 255 classes take half
 
@@ -61,6 +61,7 @@ class Probe:
         threshold: Lead over the model's answer, on the ridge's scale, that the best option needs
             to replace it (see `threshold`); None if the probe always answers.
         reader: The sentence encoder whose states it reads; None if it reads only the model's.
+        trained: Digests of the texts that it was fitted to (`text_digest`).
     """
 
     question: Question
@@ -73,6 +74,7 @@ class Probe:
     figures: Mapping[str, float] = field(default_factory=dict)
     threshold: float | None = None
     reader: Subject | None = None
+    trained: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         """Refuse classes that are not options of the question."""
@@ -124,6 +126,10 @@ class Probe:
             return False  # cheaper than a digest: many questions are compared with many probes
         return question_digest(question) == question_digest(self.question)
 
+    def was_fitted_to(self, text: str) -> bool:
+        """Return True if it was fitted to this text, or to a copy of it."""
+        return bool(self.trained) and text_digest(text) in self.trained
+
     def check(self, subject: Subject) -> None:
         """Check that a model, its chat template and its precision are those of the fit.
 
@@ -154,7 +160,7 @@ class Probe:
     def to_bytes(self) -> bytes:
         """Return the file's bytes."""
         facts, arrays = self._content()
-        return _save(facts | {"digest": _digest(facts, arrays)}, arrays)
+        return _save(facts | {"digest": file_digest(facts, arrays)}, arrays)
 
     def _content(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         facts: dict[str, Any] = {
@@ -166,6 +172,7 @@ class Probe:
             "left_out": list(self.left_out),
             "seed": self.seed,
             "figures": dict(self.figures),
+            "trained": sorted(self.trained),
         }
         if self.threshold is not None:
             facts |= {"threshold": self.threshold}
@@ -261,7 +268,7 @@ class Probe:
             length = int.from_bytes(raw[:8], "little")
             header = json.loads(raw[8 : 8 + length])
             facts = from_json(header["__metadata__"]["lastword"])
-            if "digest" in facts and facts.pop("digest") != _digest(facts, arrays):
+            if facts.pop("digest", None) != file_digest(facts, arrays):
                 raise InputError(
                     "its contents are not those of its digest: copy it again, or fit a new one"
                 )
@@ -270,11 +277,17 @@ class Probe:
             raise InputError(f"this is not a probe file: {one_line(error)}") from error
 
 
+def text_digest(text: str) -> str:
+    """Return a digest of a text, which is equal for copies (`trust.groups.normal`)."""
+    return hashlib.sha256(normal(text).encode()).hexdigest()[:16]
+
+
 def _save(facts: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
     return save(arrays, {"lastword": to_json(facts)})
 
 
-def _digest(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+def file_digest(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    """Return the digest of a file's content, which the file stores too."""
     digest = hashlib.sha256(to_json(facts).encode())
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype} {array.shape}\n".encode() + array.tobytes())
@@ -314,6 +327,7 @@ def _probe(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Probe:
         figures={name: float(value) for name, value in figures.items()},
         threshold=None if threshold is None else float(threshold),
         reader=_subject(facts["reader"]) if "reader" in facts else None,
+        trained=frozenset(map(str, facts["trained"])),
     )
 
 

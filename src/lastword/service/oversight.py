@@ -16,9 +16,9 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from lastword.decide.answer import Probed, SingleAnswer
+from lastword.decide.answer import Answer, Probed
+from lastword.decide.answerers import Work
 from lastword.decide.item import candidates_of
-from lastword.decide.plan import Part
 from lastword.errors import InputError
 from lastword.files.strict_json import strict
 from lastword.model.weights.identity import text_digest
@@ -83,14 +83,14 @@ class Oversight:
         words = self._words(*request, item.candidates)
         return self._note(Entry.of(decision), statistics(content), text, words)
 
-    def probed(self, answer: SingleAnswer, part: Part, text: str) -> str | None:
+    def probed(self, answer: Answer, work: Work) -> str | None:
         """Store a probe's answer, as `answered`; drift tests the certified probe's."""
-        assert isinstance(answer.decision, Probed) and part.probe is not None
-        like, options = answer.decision.likeness, candidates_of(part.question)
-        (text_mark,) = marks(None, text, options, None)
-        certified = self._probe is not None and self._probe.digest == part.probe.digest
+        assert isinstance(answer.decision, Probed) and work.probe is not None
+        like, options = answer.decision.likeness, candidates_of(work.question)
+        (text_mark,) = marks(None, work.text, options, None)
+        certified = self._probe is not None and self._probe.digest == work.probe.digest
         values = {LIKENESS: like} if certified and like is not None else {}
-        words = self._words(text, part.question.instructions, options)
+        words = self._words(work.text, work.question.instructions, options)
         return self._note(Entry(len(options), [], [], overridden=False), values, text_mark, words)
 
     def _words(self, text: str, instructions: str, choices: Sequence[str]) -> Words | None:

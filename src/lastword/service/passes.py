@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from lastword.decide.answer import Answers, Probed
+from lastword.decide.answer import Answer, Probed
+from lastword.decide.answerers import Work
 from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider
-from lastword.decide.plan import Plan
 from lastword.errors import TraceError
 from lastword.records.decision import Decision
 from lastword.service.limits import TARGETS
@@ -24,29 +24,28 @@ from lastword.text.tokens import EncodedItem
 
 @dataclass(eq=False, kw_only=True)
 class ModelOrder(Order):
-    """An item or a plan that waits for the model.
+    """An item, or works, that wait for the model.
 
     Attributes:
-        encoded: The tokens of the item; None if probes answer the plan.
+        encoded: The tokens of the item; None if probes answer the works.
         scope: How much of the item is read; None if probes answer.
-        plan: The plan of one question, or of those that probes answer; None for a bare item.
+        works: The work of one question, or of those that probes answer; () for a bare item.
     """
 
     encoded: EncodedItem | None = None
     scope: Scope | None = None
-    plan: Plan | None = None
+    works: tuple[Work, ...] = ()
 
     @property
     def kind(self) -> tuple[bool, Scope | None]:
         """The part of an order that all orders of one pass share."""
-        return self.plan is None, self.scope
+        return not self.works, self.scope
 
     @property
     def cost(self) -> int:
         """The number of tokens for a probe, or of rows that the readout holds for an item."""
         if self.encoded is None or self.scope is None:
-            assert self.plan is not None
-            return self.plan.tokens
+            return sum(work.tokens for work in self.works)
         return sum(self.encoded.prompt.candidate_tokens) * (1 + (self.scope.blind == "all"))
 
 
@@ -92,18 +91,20 @@ class Passes:
 
     def _answer(self, orders: Sequence[ModelOrder]) -> dict[ModelOrder, Any]:
         start = time.perf_counter()
-        plans = [order.plan for order in orders if order.plan is not None]
+        works = [work for order in orders for work in order.works]
         items = [order.encoded for order in orders if order.encoded is not None]
-        if plans:
-            results: Sequence[Any] = self._decider.answer(plans, on_error="return")
+        results: Sequence[Any]
+        if works:
+            answers = iter(self._decider.answer(works))
+            results = [_together([next(answers) for _ in order.works]) for order in orders]
         else:
             results = self._decider.decide_group(items, orders[0].scope)
         if items:
             self._metrics.batch_items.observe(len(items))
             self._metrics.batch_seconds.observe(time.perf_counter() - start)
         for result in results:
-            answers = result.singles if isinstance(result, Answers) else []
-            for decision in [answer.decision for answer in answers] or [result]:
+            given = [one.decision for one in result] if isinstance(result, list) else [result]
+            for decision in given:
                 if isinstance(decision, Decision | Probed):
                     self._metrics.decided(decision)
         return dict(zip(orders, results, strict=True))
@@ -117,6 +118,11 @@ class Passes:
             what = "it takes more memory than is free; shorten it, or give fewer candidates"
             return Refusal("model", what)
         return Refusal.of(error)
+
+
+def _together(answers: Sequence[Answer | TraceError]) -> list[Answer] | TraceError:
+    error = next((one for one in answers if isinstance(one, TraceError)), None)
+    return error or [one for one in answers if isinstance(one, Answer)]
 
 
 def _is_memory(error: BaseException) -> bool:

@@ -6,11 +6,11 @@ import os.path
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, cast
+from typing import Any
 
-from lastword.decide.answer import Probed, SingleAnswer, answer_of
+from lastword.decide.answer import Answer, Probed, answer_of
+from lastword.decide.answerers import Reading, Work
 from lastword.decide.item import Input, text_of
-from lastword.decide.plan import Part, Plan
 from lastword.decide.questionnaire import Questionnaire, singles
 from lastword.decide.served import Served
 from lastword.errors import InputError, ItemError
@@ -37,7 +37,7 @@ Resolver = Callable[[Served, str | None], Question]
 class Answered:
     """The answers of one request and their reasons, by the questions' names."""
 
-    answers: Mapping[str, SingleAnswer]
+    answers: Mapping[str, Answer]
     reasons: Mapping[str, dict[str, Any]]
     usage: "Usage"
 
@@ -120,22 +120,21 @@ async def answer(
         Refusal: Invalid questions, too much text, or as `Service.answer`.
     """
     try:
-        ready, plan, usage = await _plan(call, value, make, include, most)
+        ready, works, usage = await _plan(call, value, make, include, most)
         warnings = _near_misses(call, ready)
         # A few questions with no more options than an item may have wait as an item does.
-        items = _items(plan)
+        items = _items(works)
         options = sum(len(item.prompt.branches) for item in items)
         batch = len(items) > FEW_QUESTIONS or options > call.service.settings.candidates
-        results = await call.service.answer(plan, call.client, batch=batch)
-        answers: dict[str, SingleAnswer] = {}
+        results = await call.service.answer(works, call.client, batch=batch)
+        answers: dict[str, Answer] = {}
         reasons: dict[str, dict[str, Any]] = {}
-        for part in plan.parts:
+        for work, result in zip(works, results, strict=True):
             await asyncio.sleep(0)  # other requests have a turn
-            result = cast(SingleAnswer, results[part.name])
-            answer, written = _with_reasons(call, part, result, plan, include)
-            answers[part.name], reasons[part.name] = answer, written
-            if part.name in warnings:
-                written["warnings"] = [warnings[part.name]]
+            answer, written = _with_reasons(call, work, result, include)
+            answers[work.name], reasons[work.name] = answer, written
+            if work.name in warnings:
+                written["warnings"] = [warnings[work.name]]
     except ItemError as error:
         raise Refusal.of(error) from error
     except InputError as error:  # of the questions
@@ -149,51 +148,50 @@ async def _plan(
     make: Callable[[], dict[str, Question]],
     include: Sequence[str],
     most: int,
-) -> tuple[Questionnaire, Plan, Usage]:
-    """Return the prepared questions, their plan and its tokens; a thread reads the texts."""
+) -> tuple[Questionnaire, list[Work], Usage]:
+    """Return the prepared questions, their works and their tokens; a thread reads the texts."""
     settings, decider = call.service.settings, call.service.decider
-    read: Literal["all", "decide"] = "all" if include else "decide"
-    blind: Literal["all", "none"] = "all" if "view" in include else "none"
+    reading = Reading(whole=bool(include), blind="view" in include)
 
-    def work() -> tuple[Questionnaire, Plan, Usage]:
+    def plan() -> tuple[Questionnaire, list[Work], Usage]:
         questions, text = make(), text_of(value)
         require_small_questions(text, singles(questions).values(), settings, most)
         ready = decider.prepare(questions, warn=False)
-        plan = decider.plan(text, replace(ready, questions=ready.singles), read=read, blind=blind)
-        has_probe = any(part.probe is not None for part in plan.parts)
-        items = _items(plan)
+        works = decider.plan(text, replace(ready, questions=ready.singles), reading=reading)
+        has_probe = any(work.probe is not None for work in works)
+        items = _items(works)
         probed = count_tokens(text, decider.tracer.tokenizer) if has_probe else 0
         usage = Usage.of(items, probed)
         tokens = usage.input - usage.cached + usage.output
         require_few_tokens(items, tokens, REQUEST_ITEMS * settings.tokens)
-        return ready, plan, usage
+        return ready, works, usage
 
     size = len(await call.request.body())
-    return await call.service.read(size, work)
+    return await call.service.read(size, plan)
 
 
-def _items(plan: Plan) -> list[EncodedItem]:
+def _items(works: Sequence[Work]) -> list[EncodedItem]:
     """Return the encoded items of the questions that no probe answers."""
-    return [part.item for part in plan.parts if part.probe is None and part.item is not None]
+    return [work.item for work in works if work.probe is None and work.item is not None]
 
 
 def _with_reasons(
-    call: Call, part: Part, answer: SingleAnswer, plan: Plan, include: Sequence[str]
-) -> tuple[SingleAnswer, dict[str, Any]]:
+    call: Call, work: Work, answer: Answer, include: Sequence[str]
+) -> tuple[Answer, dict[str, Any]]:
     """Return the answer to give, which is the model's under shadow, and its reasons."""
     service, decision, trajectory = call.service, answer.decision, "trajectory" in include
-    if part.probe is not None:
+    if work.probe is not None:
         written: dict[str, Any] = {"operator": answer.method}
         if service.oversight is not None:
-            written["feedback_id"] = service.oversight.probed(answer, part, plan.text)
+            written["feedback_id"] = service.oversight.probed(answer, work)
         return answer, _reasons(answer, written, trajectory=trajectory)
-    assert isinstance(decision, Decision) and part.item is not None
-    item = part.item.item
-    written = service.write(decision, item, full=trajectory, request=call.id, value=plan.text)
+    assert isinstance(decision, Decision) and work.item is not None
+    item = work.item.item
+    written = service.write(decision, item, full=trajectory, request=call.id, value=work.text)
     if "view" in include:
         written["view"] = service.view(decision, item)
     if service.shadow:
-        answer = answer_of(part.question, decision.as_base(), None)
+        answer = answer_of(work.question, decision.as_base(), None)
     return answer, _reasons(answer, written, trajectory=trajectory)
 
 
@@ -227,9 +225,7 @@ def _near_misses(call: Call, ready: Questionnaire) -> dict[str, str]:
     }
 
 
-def _reasons(
-    answer: SingleAnswer, written: Mapping[str, Any], *, trajectory: bool
-) -> dict[str, Any]:
+def _reasons(answer: Answer, written: Mapping[str, Any], *, trajectory: bool) -> dict[str, Any]:
     """Return the fields of an answer that the dialects do not have."""
     reasons = {
         "method": answer.method,

@@ -5,12 +5,13 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import groupby
 from typing import Any, TypeVar, cast
 
-from lastword.decide.answer import Answers, answered_by
+from lastword.decide.answer import Answer, answered_by
+from lastword.decide.answerers import Work
 from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider
-from lastword.decide.plan import Plan
 from lastword.decide.questions_file import read_questions
 from lastword.decide.templates import template_of
 from lastword.errors import ItemError, TraceError
@@ -147,19 +148,19 @@ class Service(Running):
             results[place] = answer
         return results
 
-    async def answer(self, plan: Plan, client: Hashable, *, batch: bool) -> Answers:
-        """Return the answers to a plan's questions.
+    async def answer(self, works: Sequence[Work], client: Hashable, *, batch: bool) -> list[Answer]:
+        """Return the answer of each work.
 
         Raises:
             TraceError: What the model raised.
         """
         # One order per question, so that a pass can mix the questions of several requests.
-        orders = [_plan_order(part, client, batch) for part in plan.split()]
-        answers = Answers()
+        orders = _orders(works, client, batch)
+        answers = list[Answer]()
         for result in await self.line.results(orders):
             if isinstance(result, BaseException):
                 raise result
-            answers |= result
+            answers += result
         return answers
 
     def _scope(self, entry: tuple[Item, Scope]) -> Scope:
@@ -290,8 +291,15 @@ def _ends(thread: Executor) -> bool:
     return True
 
 
-def _plan_order(plan: Plan, client: Hashable, batch: bool) -> ModelOrder:
-    part = plan.parts[0]
-    if part.probe is not None:
-        return ModelOrder(client=client, batch=batch, plan=plan)
-    return ModelOrder(client=client, batch=batch, plan=plan, encoded=part.item, scope=part.scope)
+def _orders(works: Sequence[Work], client: Hashable, batch: bool) -> list[ModelOrder]:
+    """Return an order per work, but one for adjacent works of probes: these share a pass."""
+    orders = list[ModelOrder]()
+    for probed, group in groupby(works, key=lambda work: work.probe is not None):
+        if probed:
+            orders.append(ModelOrder(client=client, batch=batch, works=tuple(group)))
+            continue
+        orders += [
+            ModelOrder(client=client, batch=batch, works=(w,), encoded=w.item, scope=w.scope)
+            for w in group
+        ]
+    return orders

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lastword.decide.decider import subject_of
 from lastword.decide.item import candidates_of, item_of
 from lastword.decide.states import read_passages, read_states
+from lastword.decide.subject import subject_of
 from lastword.decide.tracer import Tracer, not_finite
 from lastword.errors import ItemError
 from lastword.model.backend import Profile

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from lastword.decide.answer import ChoiceAnswer, Probed, QuestionAnswer
+from lastword.decide.answer import Answer, Probed
+from lastword.decide.answerers import Reading
 from lastword.decide.decider import Decider
-from lastword.decide.plan import Plan
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
 from lastword.files.strict_json import from_json, to_json
@@ -289,19 +289,19 @@ def _answered(
     ready, texts = decider.prepare({_QUESTION: probe.question}), [*pool.items()]
     for first in range(0, len(texts), _TOGETHER):
         some = texts[first : first + _TOGETHER]
-        # "all" makes the decider compute the model's answer even where the probe is certain.
-        plans = decider.plan_many([(text, id) for id, text in some], ready, read="all")
+        # `whole` makes the decider compute the model's answer even where the probe is certain.
+        plans = decider.plan_many([(text, id) for id, text in some], ready, Reading(whole=True))
         pairs = [*zip(some, plans, strict=True)]
-        sound = [(row, plan) for row, plan in pairs if isinstance(plan, Plan)]
-        answers = decider.answer([plan for _, plan in sound], "return")
+        sound = [(row, plan[0]) for row, plan in pairs if isinstance(plan, list)]
+        answers = decider.answer([work for _, work in sound])
         for ((id, text), _), answer in zip(sound, answers, strict=True):
-            if not isinstance(answer, Exception):
-                yield _difference(id, text, answer[_QUESTION])
+            if isinstance(answer, Answer):
+                yield _difference(id, text, answer)
 
 
-def _difference(id: str, text: str, answer: QuestionAnswer) -> tuple[DifferingRow | None, float]:
+def _difference(id: str, text: str, answer: Answer) -> tuple[DifferingRow | None, float]:
     """Return the row if policy and model differ on it, and the likeness of its text."""
-    assert isinstance(answer, ChoiceAnswer) and isinstance(answer.decision, Probed)
+    assert isinstance(answer.decision, Probed)
     how = answer.decision
     like = 1.0 if how.likeness is None else how.likeness
     if not how.corrected or how.model is None:

@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import Response
 from pydantic import BaseModel, Field
 
-from lastword.decide.answer import PredicateAnswer, SingleAnswer
+from lastword.decide.answer import Answer
 from lastword.errors import InputError
 from lastword.service.call import Call, plain_answer
 from lastword.service.dialect import Dialect, routes
@@ -104,8 +104,8 @@ def _form(refusal: Refusal) -> dict[str, Any]:
     return {"error": {"code": status, "message": str(refusal), "status": name}}
 
 
-def _answer(answer: SingleAnswer) -> dict[str, Any]:
-    if isinstance(answer, PredicateAnswer):
+def _answer(answer: Answer) -> dict[str, Any]:
+    if isinstance(answer.question, Predicate):
         noul = min(max(answer.probability, _MIN_NOUL), 1 - _MIN_NOUL)
         return {"type": "noul", "noul": noul, "confidence": max(noul, 1 - noul)}
     return keyed(answer, answer.probability)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lastword.decide.answer import ChoiceAnswer, ScoreAnswer
+from lastword.decide.answer import Answer
 from lastword.decide.served import Served
 from lastword.errors import InputError
 from lastword.text.question import Choice, Option, Predicate, Question, Score, Single
@@ -79,15 +79,13 @@ def described(options: Mapping[str, Any], text: Callable[[Any], str]) -> list[Op
     ]
 
 
-def keyed(
-    answer: ChoiceAnswer | ScoreAnswer, confidence: float, levels: Any = None
-) -> dict[str, Any]:
+def keyed(answer: Answer, confidence: float, levels: Any = None) -> dict[str, Any]:
     """Return a choice or a score with its probabilities by option or level.
 
     The legend of a score has the request's levels, or the answer's labels without them.
     """
     shares = answer.probabilities.tolist()
-    if isinstance(answer, ChoiceAnswer):
+    if isinstance(answer.question, Choice):
         probabilities = dict(zip(map(str, answer.values), shares, strict=True))
         written: dict[str, Any] = {"type": "choice", "choice": answer.choice}
         return written | {"probabilities": probabilities, "confidence": confidence}
@@ -96,5 +94,5 @@ def keyed(
         "score": answer.score,
         "probabilities": {str(level): share for level, share in enumerate(shares)},
         "confidence": confidence,
-        "legend": {str(level): text for level, text in enumerate(levels or answer.labels)},
+        "legend": {str(level): text for level, text in enumerate(levels or answer.values)},
     }

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from fastapi import Response
 from pydantic import BaseModel, Field
 
-from lastword.decide.answer import PredicateAnswer, SingleAnswer
+from lastword.decide.answer import Answer
 from lastword.decide.item import Input
 from lastword.errors import InputError
 from lastword.service.call import ThisCall, plain_answer
@@ -116,8 +116,8 @@ def _options(kind: type[Single], question: Mapping[str, Any]) -> Sequence[Any]:
 _FORM = QuestionForm(KINDS, frozenset({"criteria"}), _text, _options, optional=True)
 
 
-def _answer(answer: SingleAnswer, criteria: Any) -> dict[str, Any]:
-    if isinstance(answer, PredicateAnswer):
+def _answer(answer: Answer, criteria: Any) -> dict[str, Any]:
+    if isinstance(answer.question, Predicate):
         return {"type": "noul", "noul": answer.probability}
     return keyed(answer, answer.confidence, criteria)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Response
 from pydantic import BaseModel, Discriminator, Field, Tag
 
-from lastword.decide.answer import PredicateAnswer, SingleAnswer
+from lastword.decide.answer import Answer
 from lastword.decide.item import text_of
 from lastword.errors import InputError
 from lastword.service.call import ThisCall, plain_answer
@@ -91,14 +91,14 @@ async def decisions(body: AnyBody, call: ThisCall) -> Response:
 
 
 def _answer(
-    answer: SingleAnswer, name: str | None, reasons: Mapping[str, Any], on_deferred: str
+    answer: Answer, name: str | None, reasons: Mapping[str, Any], on_deferred: str
 ) -> dict[str, Any]:
     more = {"name": name, "lastword": reasons}
     if answer.deferred and on_deferred == "refusal":
         return {"type": "refusal"} | more
     values = answer.to_dict()
     keys: tuple[str, ...] = ("type", "choice", "score", "confidence", "probabilities")
-    if isinstance(answer, PredicateAnswer):
+    if isinstance(answer.question, Predicate):
         keys = ("type", "probability")
     return {key: values[key] for key in keys if key in values} | more
 

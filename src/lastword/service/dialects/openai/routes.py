@@ -4,11 +4,11 @@ import math
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from fastapi import Response
 
-from lastword.decide.answer import ChoiceAnswer, MultiAnswer, PredicateAnswer, answered_by
+from lastword.decide.answer import MultiAnswer, answered_by
 from lastword.files.strict_json import to_json
 from lastword.service.call import Call, ThisCall, plain_answer
 from lastword.service.dialect import Dialect, routes
@@ -116,16 +116,15 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
 
     answered = await answer(call, body.input, make)
     if choices is None:
-        choices = Choices(cast(ChoiceAnswer, answered.answers[_NAME]).values)
+        choices = Choices(answered.answers[_NAME].values)
     if choices.several:  # one predicate per option; an array has no log-probabilities
-        predicates = cast(tuple[PredicateAnswer, ...], tuple(answered.answers.values()))
-        several = MultiAnswer(values=choices.options, predicates=predicates)
+        several = MultiAnswer(choices.options, tuple(answered.answers.values()))
         reasons = several.to_dict()
         if "warnings" in (first := next(iter(answered.reasons.values()))):
             reasons["warnings"] = first["warnings"]
         text = choices.array(several.choices)
         return _response(call, body, text, {}, answered.usage, reasons)
-    chosen = cast(ChoiceAnswer, answered.answers[_NAME])
+    chosen = answered.answers[_NAME]
     if served_name is not None:
         choices = choices.in_order(chosen.values, served.normalised)
     index = None if chosen.choice is None else chosen.values.index(chosen.choice)
