@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lastword.decide.decider import subject_of
+from lastword.decide.subject import subject_of
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
 from lastword.files.cells import cell_text, csv_line, inert_cell
