@@ -251,20 +251,17 @@ class ByState:
     ) -> list[Work | ItemError]:
         """Return the work of a question for each text, or the text's error."""
         scope, asked = self._scope(), self.probe.question
-        columns = [self._reads(texts, template)]
+        items: Sequence[EncodedItem | ItemError | None] = [None] * len(texts)
         if scope is not None:
             assert self.tracer is not None
             blind = scope.blind == "base"
             items = _encoded(self.tracer, texts, asked, template, scope, blind=blind)
-            columns.insert(0, items)
         works = list[Work | ItemError]()
-        for (text, _), *parts in zip(texts, *columns, strict=True):
-            if (bad := next((p for p in parts if isinstance(p, ItemError)), None)) is not None:
-                works.append(bad)
+        for (text, _), item, reads in zip(texts, items, self._reads(texts, template), strict=True):
+            if isinstance(item, ItemError) or isinstance(reads, ItemError):
+                works.append(item if isinstance(item, ItemError) else reads)  # type: ignore[arg-type]
                 continue
-            item = parts[0] if scope is not None else None
-            whole = reading.whole
-            works.append(Work(name, question, self, text, item, scope, parts[-1], whole))
+            works.append(Work(name, question, self, text, item, scope, reads, reading.whole))
         return works
 
     def answer(

@@ -523,6 +523,6 @@ def _correction_of(correction: Method | str, tracer: Tracer) -> Method:
 
 def _text_or_error(value: Input) -> str | InputError:
     try:
-        return text_of(value)
+        return value if isinstance(value, str) else text_of(value)
     except InputError as error:
         return error
