@@ -60,7 +60,10 @@ class DecideOptions(LoadOptions):
         """Return the model that the certificate is for, or else the first probe that needs one."""
         if self.certificate is not None:
             assert not isinstance(self.certificate, str | Path), "the options have read the file"
-            return self.certificate.subject
+            from lastword.trust.subject import Subject
+
+            subject = self.certificate.subject
+            return subject if isinstance(subject, Subject) else None
         if not self.probes:
             return None
         from lastword.probes.probe import Probe
