@@ -218,7 +218,7 @@ def _decide(tracer: Any, probe: Any, question: Any, ready: Any, texts: Sequence[
 
     fitted = Probe(question, ready.template_name, subject_of(tracer), probe, LABELS)
     decider = Decider(tracer, probes=[fitted])
-    return [str(decider.decide(text, ready).choices["q"].choice) for text in texts]
+    return [str(decider.decide(text, ready)["q"].choice) for text in texts]
 
 
 # The neighbours
