@@ -81,14 +81,21 @@ class Held(Decider):
         self.poison: dict[str | None, BaseException] = {}
 
     def decide_group(self, encoded: Any, scope: Scope | None = None) -> Any:
+        self._wait([e.item.id for e in encoded])
+        return super().decide_group(encoded, scope)
+
+    def answer(self, works: Any) -> Any:
+        self._wait([work.item.item.id for work in works if work.item is not None])
+        return super().answer(works)
+
+    def _wait(self, ids: list[str | None]) -> None:
         self.busy = True
         assert self.go.wait(PATIENCE_SECONDS)
         self.busy = False
-        self.groups.append([e.item.id for e in encoded])
-        for e in encoded:
-            if e.item.id in self.poison:
-                raise self.poison[e.item.id]
-        return super().decide_group(encoded, scope)
+        self.groups.append(ids)
+        for id in ids:
+            if id in self.poison:
+                raise self.poison[id]
 
 
 class Endless(Decider):
