@@ -154,7 +154,7 @@ def test_a_level_below_every_p_value_is_refused_with_a_suggestion(probe, labels,
     assert far == likeness.least_p and far < likeness.level() == suggested
     small = replace(probe, fit=replace(probe.fit, likeness=likeness))
     if far >= 0.01:
-        with pytest.raises(InputError, match=f"--unlike {suggested:g}"):
+        with pytest.raises(InputError, match=f"--novelty {suggested:g}"):
             Decider.demo(probes=[small], unlike=0.01)
 
 

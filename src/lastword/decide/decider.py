@@ -402,7 +402,7 @@ class Decider:
                     raise InputError(
                         f"question {name!r} may abstain, but no threshold is set: give a "
                         "certificate with one (`lastword certify --error 0.1`), or a probe and "
-                        "--unlike 0.01"
+                        "--novelty 0.01"
                     )
         if ready is questions:
             return ready

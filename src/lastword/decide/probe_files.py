@@ -60,7 +60,7 @@ def check_unlike(probe: Probe, level: float) -> None:
     likeness = None if probe.state is None else probe.state.likeness
     if likeness is not None and 0 < level <= likeness.least_p:
         raise InputError(
-            f"--unlike {level:g} would never defer an answer of {probe.name}: its "
+            f"--novelty {level:g} would never defer an answer of {probe.name}: its "
             f"{len(likeness.distances)} labelled texts allow no p-value below "
-            f"{likeness.least_p:.3g}. Use --unlike {likeness.level(level):g}, or label more texts"
+            f"{likeness.least_p:.3g}. Use --novelty {likeness.level(level):g}, or label more texts"
         )
