@@ -16,12 +16,10 @@ RECORDS = HERE / "experiments" / "results" / "evidence"
 @pytest.mark.nightly
 def test_the_page_agrees_with_its_records(script):
     text = (HERE / "docs" / "evidence.md").read_text(encoding="utf-8")
-    readme = (HERE / "README.md").read_text(encoding="utf-8")
     page = script("evidence_page")
     shown, bounds = page.read(RECORDS)
     assert page.render(RECORDS, shown, bounds) == text
     assert page.further(RECORDS, shown, bounds) == page.FURTHER.read_text(encoding="utf-8")
-    assert page.in_readme(readme, shown) == readme
     assert page.numbers([*shown, *bounds]) == page.RESULTS.read_text(encoding="utf-8")
 
 
