@@ -1,4 +1,4 @@
-"""The page about speed agrees with the stored results."""
+"""The tables about speed agree with the stored results."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
+PAGE = REPOSITORY / "experiments" / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +15,7 @@ def speed(script):
 
 
 def test_the_table_of_the_docs_agrees_with_the_results(speed):
-    lines = (REPOSITORY / "docs" / "speed.md").read_text(encoding="utf-8").splitlines()
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
     files = sorted((REPOSITORY / "experiments" / "results").glob("speed-*.json"))
     assert files
     for file in files:
@@ -22,7 +23,7 @@ def test_the_table_of_the_docs_agrees_with_the_results(speed):
 
 
 def test_the_costs_of_the_docs_agree_with_the_results():
-    lines = (REPOSITORY / "docs" / "speed.md").read_text(encoding="utf-8").splitlines()
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
     folder = REPOSITORY / "experiments" / "results" / "plain"
     (file,) = folder.glob("*.json")
     costs = json.loads(file.read_text(encoding="utf-8"))["costs"]
