@@ -1,4 +1,4 @@
-"""The figures of README and of docs/lab.md, from the stored records.
+"""The figures of README and of docs/benchmarks.md, from the stored records.
 
     python experiments/gallery.py
 

@@ -3,7 +3,7 @@
     python experiments/recompute.py [CELL ...]
 
 Reads the Parquet files with pyarrow and computes the rest in numpy and scipy, from the definitions
-of docs/method.md (sections 10, 13 to 16). Prints differences from `results/evidence.json`, and
+of docs/statistics.md. Prints differences from `results/evidence.json`, and
 exits with 1 if there are any. CELL is a part of a cell's name, such as trec.
 """
 

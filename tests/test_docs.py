@@ -9,7 +9,7 @@ import pytest
 from lastword.rule.theta import Theta
 
 ROOT = Path(__file__).resolve().parents[1]
-METHOD = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+METHOD = (ROOT / "docs" / "trace.md").read_text(encoding="utf-8")
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 # The changelog also names removed code.
 PRESENT = "\n".join(p.read_text(encoding="utf-8") for p in PAGES if p.name != "CHANGELOG.md")

@@ -1,4 +1,4 @@
-"""The programs of docs/decisions.md run with their clients and get a probe's answer."""
+"""The programs of docs/service.md run with their clients and get a probe's answer."""
 
 import re
 import subprocess
@@ -12,9 +12,9 @@ from served import running
 from lastword import Choice, Decider, ProbeClassifier, Tracer
 from lastword.trust.predictions import read_plain
 
-PAGE = (Path(__file__).parents[2] / "docs" / "decisions.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
 TEAMS, *PROGRAMS = re.findall(
-    "```py\n(.*?)```", PAGE.partition("## Over HTTP")[2].partition("\n## ")[0], re.DOTALL
+    "```py\n(.*?)```", PAGE.partition("## Clients")[2].partition("\n## ")[0], re.DOTALL
 )
 TEXTS = {
     "account": ["I forgot my password.", "Change my address, please."],

@@ -1,4 +1,4 @@
-"""The results of docs/demo.md, stored in experiments/results/demo.json, are reproducible."""
+"""The results in experiments/results/demo.json are reproducible."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,5 @@
-"""Every row of `lastword models` and of its page is loaded, run and compared."""
+"""Every row of `lastword models` is loaded, run and compared."""
 
-import re
 from pathlib import Path
 
 import formats
@@ -20,7 +19,6 @@ from lastword.model.loading import load
 from lastword.model.options import LoadOptions
 from lastword.model.parts import locate, text_config
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
 INVARIANT = 1.5  # any value
 ITEMS = random_items(1, 3)
 
@@ -119,14 +117,3 @@ def test_a_family_without_quantisable_layers_is_refused(saved):
     pytest.importorskip("bitsandbytes")
     with pytest.raises(ModelError, match="no linear layers that bitsandbytes quantises"):
         trajectories(saved("falcon"), quantize="int8")
-
-
-def test_the_page_has_the_table_of_families():
-    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line[:3] == "| `"]
-    cells = [re.split(r"\s*\|\s*", line[2:-2]) for line in lines]
-    rows = {row[0]: row for row in cells if len(row) == 6}  # other tables have other widths
-    for f in FAMILIES:
-        _, wrapper, road, tried, readout, note = rows[f"`{f.model_type}`"]
-        assert (wrapper.strip("`"), road, note) == (f.wrapper or "–", f.road, f.note or "–")
-        assert tried == (", ".join(f.tried) or "–")
-        assert readout == f"`{f.head}`" + (f": {f.rule}" if f.rule else "")

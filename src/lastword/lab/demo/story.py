@@ -27,7 +27,7 @@ from lastword.trust.words import summary
 PUBLISHED = "smollm2-135m"
 # The smallest whole percent at which 450 questions to the organism certify any override.
 TERMS = Terms(alpha=0.035)
-FIRST_DEEP = 3  # decisions by depths 1 and 2 are chance: docs/demo.md, "Why it loses here"
+FIRST_DEEP = 3  # decisions by depths 1 and 2 are chance
 
 
 @dataclass(frozen=True)
