@@ -155,9 +155,10 @@ def _read_folder(context: Any, argument: Any, folder: Path | None) -> Path | Non
             "certified"
         )
     values = tomllib.loads(path.read_text(encoding="utf-8"))
-    for name in ("certificate", "questions"):
-        if name in values:
-            values[name] = str(folder / values[name])
+    for name in {"certificate", "questions"} & values.keys():
+        values[name] = str(folder / values[name])
+    if "probe" in values:
+        values["probe"] = [str(folder / name) for name in values["probe"]]
     context.default_map = values
     return folder
 

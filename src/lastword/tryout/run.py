@@ -1,12 +1,13 @@
 """Run a trial: answer labelled items, fit probes, certify, and write the verdict."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
+import tomli_w
 
 from lastword.decide.decider import Decider
 from lastword.decide.questions_file import write_questions
@@ -47,6 +48,7 @@ _log = logging.getLogger("lastword")
 
 PEERS = ("contextual",)  # methods whose prompts are read besides the model's
 CERTIFICATE, QUESTIONS = "certificate.toml", "questions.yaml"
+SETTINGS = "lastword.toml"  # options of `decide` and `serve`
 ANSWERS, _ANSWER_COLUMNS = "answers.csv", ("id", "text", "truth", "model", "best")
 PROBE, UNCERTIFIED = f"answer{SUFFIX}", f"answer-uncertified{SUFFIX}"
 
@@ -130,7 +132,7 @@ class TryJob:
         stage("trying other prompts")
         raced = race(self.tracer, self.labels, self.template, self.budget)
         verdict = judge(sample, material, certified, terms, contest, raced, notes)
-        commands = self._commands(verdict, out, _unlike(contest))
+        commands = self._commands(verdict, out, _novelty(contest))
         if self.proves and not self.balanced and out is not None and contest is not None:
             stage("drawing rows for a second round")
             more = self.template_name, self.terms, self.readers
@@ -220,42 +222,47 @@ class TryJob:
         return replace(certified, baselines=baselines)
 
     @property
-    def _model_options(self) -> str:
-        """The command-line options that select the model."""
+    def _settings(self) -> dict[str, Any]:
+        """The options that select the model, its template and its encoders, by name."""
         source = self.tracer.source
-        options = f"--model {source.get('path', source['model'])}"
-        options += "" if self.template_name is None else f" --template {self.template_name}"
-        readers = [r.place for r in self.readers if not installed(r.name)]
-        return options + "".join(f" --reader {place}" for place in readers)
+        settings: dict[str, Any] = {"model": str(source.get("path", source["model"]))}
+        if self.template_name is not None:
+            settings["template"] = self.template_name
+        if encoders := [str(r.place) for r in self.readers if not installed(r.name)]:
+            settings["encoder"] = encoders
+        return settings
 
     def commands_of_proof(self, out: Path) -> list[str]:
         """Return the commands that use the result of a second round, each after its purpose."""
-        options = f"{self._model_options} --certificate {out / CERTIFICATE} --probe {out / PROBE}"
-        return _commands_with(f"{options} --questions {out / QUESTIONS}")
+        files = {"certificate": CERTIFICATE, "probe": [PROBE], "questions": QUESTIONS}
+        return _serve_from(out, self._settings | files)
 
-    def _commands(self, verdict: Verdict, out: Path | None, unlike: str) -> list[str]:
+    def _commands(self, verdict: Verdict, out: Path | None, novelty: dict[str, float]) -> list[str]:
         """Return the commands that use a verdict, each after a line with its purpose."""
         if out is None:
             return ["Run it again with --out FOLDER to get the files that serve the result."]
-        contest, method, options = verdict.contest, verdict.certificate.method, self._model_options
-        questions = f" --questions {out / QUESTIONS}" if contest.classes else ""
+        contest, method, settings = verdict.contest, verdict.certificate.method, self._settings
         if method is None:
+            (out / SETTINGS).unlink(missing_ok=True)
             lines = [
                 "Nothing is certified. To serve the model unchanged:",
-                f"lastword serve {options}",
+                f"lastword serve{_flags(settings)}",
             ]
             probe, value = contest.probe, contest.value
             if probe is not None and value(contest.line(probe)) > value(contest.model):
+                questions = {"questions": out / QUESTIONS} if contest.classes else {}
+                settings |= questions | {"probe": out / UNCERTIFIED} | novelty
                 lines += [
                     "To serve an uncertified probe, fitted to all labels, at your own risk:",
-                    f"lastword serve {options}{questions} --probe {out / UNCERTIFIED}{unlike}",
+                    f"lastword serve{_flags(settings)}",
                 ]
             return lines
-        options += f" --certificate {out / CERTIFICATE}"
-        if method == contest.probe and questions:
-            return _commands_with(f"{options}{unlike}{questions}")
-        probe_file = f"{unlike} --probe {out / PROBE}" if method == contest.probe else ""
-        return ["To serve it:", f"lastword serve {options}{probe_file}"]
+        settings["certificate"] = CERTIFICATE
+        if contest.classes:
+            settings["questions"] = QUESTIONS
+        if method == contest.probe:
+            settings |= novelty if contest.classes else novelty | {"probe": [PROBE]}
+        return _serve_from(out, settings)
 
     def _write(
         self,
@@ -300,17 +307,28 @@ class TryJob:
         return {row.id: row.text for row in self.labels.rows}
 
 
-def _commands_with(options: str) -> list[str]:
-    return [
-        *("To answer a text:", f"lastword decide {options} --text 'A NEW TEXT'"),
-        *("To serve it:", f"lastword serve {options}"),
-    ]
+def _flags(settings: Mapping[str, Any]) -> str:
+    """Return options as flags of a command."""
+    pairs = (
+        (name, each)
+        for name, value in settings.items()
+        for each in (value if isinstance(value, list) else [value])
+    )
+    return "".join(f" --{name} {each}" for name, each in pairs)
 
 
-def _unlike(contest: Contest | None) -> str:
+def _serve_from(out: Path, settings: Mapping[str, Any]) -> list[str]:
+    """Write the settings to a folder; return the commands that use them, after their purpose."""
+    write_text(out / SETTINGS, tomli_w.dumps(settings))
+    decide = ["To answer a text:", f"lastword decide {out} --text 'A NEW TEXT'"]
+    serve = ["To serve it:", f"lastword serve {out}"]
+    return decide + serve if "questions" in settings else serve
+
+
+def _novelty(contest: Contest | None) -> dict[str, float]:
     """Return the option that defers texts unlike the labels, at a level that they allow."""
     state = None if contest is None else contest.probe.state
-    return "" if state is None else f" --unlike {state.likeness.level():g}"
+    return {} if state is None else {"novelty": float(f"{state.likeness.level():g}")}
 
 
 def template_for(tracer: Tracer, name: str | None) -> Template:

@@ -170,8 +170,8 @@ def controls_table(summaries: Sequence[Summary], controls: Sequence[Controls]) -
         "Flips: as many random overrides as the rule made; P is the share of draws that gain at "
         "least as much. Fitted wording: a conditional logit that never reads the question, then "
         "with the base's scores (reading adds), then with the middle depths and T (the middle "
-        "adds). Anti-blind: what the base likes least without the question. See docs/statistics.md, "
-        "section 15.",
+        "adds). Anti-blind: what the base likes least without the question. See "
+        "docs/statistics.md.",
     )
     return Table.of("controls", "What a gain has to beat", heads, rows, notes)
 
