@@ -47,9 +47,6 @@ LEFT_OUT = {
     "pip install": "it would change the environment of the tests",
     "make": "it installs the environment of the tests; CI calls `make test`",
     "lastword decide --engine ray": "it needs a bucket; tests/engines/test_bulk.py runs it",
-    "lastword eval --engine ray": "it needs GPUs; tests/engines runs Ray without",
-    "from functools import partial": "it starts Ray, which tests/engines does",
-    "from pathlib import Path\n\nfrom lastword import DecideOptions\n": "as the command",
     "LASTWORD_TOKEN=": "it needs GPUs, and listens on all addresses",
     "#!/bin/bash": "a job of Slurm",
     "job=$(sbatch": "it needs Slurm",
@@ -59,15 +56,13 @@ LEFT_OUT = {
     "import lm_eval": "as the command",
     "inspect eval": "Inspect needs older packages than the pins; tests/integrations runs it",
     "python examples/polygraph/": "lm-polygraph needs a separate environment, also in its test",
-    "OMP_NUM_THREADS=1 RAY_worker_niceness=0 python experiments/": "as the next lines",
-    "OMP_NUM_THREADS=1 python experiments/": "as the next line",
     "python experiments/": "it takes an hour; its results are in the repository, with tests",
 }
 
 # Commands on several pages without files for later commands: they run only on the first page.
 ONCE = ("lastword demo", "lastword try examples/tickets.csv")
 TICKETS = 60  # rows of a page's examples/tickets.csv, enough for a certificate
-MORE_TICKETS = {"docs/probes.md": 100}  # `--unlike 0.01` needs 99 labels
+MORE_TICKETS = {"docs/probes.md": 100}
 
 
 def arguments(command: str) -> list[str]:
