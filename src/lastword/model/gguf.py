@@ -6,6 +6,7 @@ llama.cpp does. It refuses files with other contents that transformers does not 
 """
 
 import json
+import logging
 import math
 import os
 import re
@@ -32,7 +33,7 @@ from lastword.errors import CheckpointError, ModelError, UnsupportedModelError
 from lastword.files.wording import counted
 from lastword.model import memory, named
 from lastword.model.options import LoadOptions
-from lastword.model.splitters import settle_splitter
+from lastword.model.splitters import PRE, is_bpe, settle_splitter
 from lastword.model.weights import hub
 from lastword.model.weights.identity import cache_folder, file_digest, is_gguf, text_digest
 from lastword.model.whole import require_whole
@@ -59,7 +60,9 @@ _LONG_FACTORS = "rope_factors_long.weight"
 _GATE_AND_UP = re.compile(r"model\.layers\.(\d+)\.mlp\.experts\.gate_up_proj")
 _MALFORMED = (struct.error, ValueError, TypeError, ArithmeticError, LookupError, MemoryError)
 _FACTS = "gguf.json"  # in a converted folder: what the record says about the file
-_FORMAT = 1  # raise it if the contents of converted folders change
+_FORMAT = 2  # raise it if the contents of converted folders change
+
+_log = logging.getLogger("lastword")
 
 
 @dataclass(frozen=True)
@@ -191,13 +194,24 @@ def folder_options(options: LoadOptions, file: GgufFile) -> LoadOptions:
     place = cache_folder() / "gguf" / name
     if not place.is_dir():
         _convert(read_header(file.path), place)
+    if _facts(place)["splitter"] is None:
+        _log.warning(
+            "%s has no %s: its text is split by llama.cpp's default rule, which may not be the "
+            "model's",
+            *(file.path, PRE),
+        )
     return replace(options, model=place, gguf=None, revision=None)
 
 
 def describe(folder: Path, file: GgufFile) -> dict[str, str | None]:
     """Return a converted file's name, SHA-256, quantisation and commit for the record."""
-    facts: dict[str, str | None] = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+    facts = {name: value for name, value in _facts(folder).items() if name != "splitter"}
     return {"gguf": file.path.name, "revision": file.commit, **facts}
+
+
+def _facts(folder: Path) -> dict[str, str | None]:
+    facts: dict[str, str | None] = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+    return facts
 
 
 def _convert(header: Header, place: Path) -> None:
@@ -210,6 +224,8 @@ def _convert(header: Header, place: Path) -> None:
     kind = header.quantisation
     facts = {
         "gguf_sha256": file_digest(path),
+        # The name of its rule for splitting text; None if it has none.
+        "splitter": header.values.get(PRE, None if is_bpe(header.values) else ""),
         "quantisation": kind if kind in ("F32", "F16", "BF16") else f"{kind} (GGUF), dequantised",
     }
     fast: Any = PreTrainedTokenizerFast
@@ -252,7 +268,7 @@ def _require_supported(header: Header) -> None:
             f"{header.path} scales its positions ({scaling}), which transformers does not read "
             "from GGUF: take the model's safetensors"
         )
-    if header.values.get("tokenizer.ggml.model") == "gpt2" and _MERGES not in header.values:
+    if is_bpe(header.values) and _MERGES not in header.values:
         raise CheckpointError(
             f"{header.path} has no {_MERGES}, without which its text cannot be split into tokens: "
             "convert the model again"

@@ -5,7 +5,6 @@ expression splits the pieces of the one before it. transformers has most of thes
 use GPT-2's rule for all others.
 """
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +24,10 @@ _RULES = {
     "stablelm2": (_QWEN2,),
 }
 
-_log = logging.getLogger("lastword")
+
+def is_bpe(values: Mapping[str, Any]) -> bool:
+    """Return True if a file's tokenizer merges pairs, and so needs a rule for splitting text."""
+    return values.get("tokenizer.ggml.model") == "gpt2"
 
 
 def settle_splitter(tokenizer: Any, values: Mapping[str, Any], label: str) -> None:
@@ -34,7 +36,7 @@ def settle_splitter(tokenizer: Any, values: Mapping[str, Any], label: str) -> No
     Raises:
         CheckpointError: The name of the rule is unknown.
     """
-    if values.get("tokenizer.ggml.model") != "gpt2":
+    if not is_bpe(values):
         return
     from tokenizers import Regex
     from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
@@ -43,12 +45,6 @@ def settle_splitter(tokenizer: Any, values: Mapping[str, Any], label: str) -> No
     name = values.get(PRE)
     if name in GGUF_PRE_TOKENIZER_SPLITS:
         return
-    if name is None:
-        _log.warning(
-            "%s has no %s: its text is split by llama.cpp's default rule, which may not be the "
-            "model's",
-            *(label, PRE),
-        )
     if (rules := _RULES.get(str(name or "default"))) is None:
         raise CheckpointError(
             f"{label} splits its text as {name!r:.60} ({PRE}), which is not known here: take the "
