@@ -1,4 +1,4 @@
-"""The figures of experiments/README.md: the real model on `everyday`, the embedded models on their world.
+"""The figures of `everyday` by the real model, and of the embedded models on their world.
 
     lastword get smollm2-135m
     OMP_NUM_THREADS=1 python experiments/demo.py RUNS
