@@ -1,4 +1,4 @@
-"""A state can be backed up, and the Space starts and answers."""
+"""A state can be backed up as docs/operations.md says, and the Space starts and answers."""
 
 import os
 import shutil

@@ -26,6 +26,7 @@ EXTRAS = {
     "postgres": "services that share their state",
     "mcp": "mcp, questions as tools of an agent",
     "otel": "traces of a service",
+    "notebook": "the notebooks of examples/",
     "ray": "--engine ray",
     "sentencepiece": "tokenizers that exist only as a sentencepiece file",
 }
