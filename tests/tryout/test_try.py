@@ -2,6 +2,7 @@
 
 import csv
 import json
+import tomllib
 import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
@@ -319,7 +320,10 @@ def test_enough_labels_give_a_certificate_and_the_command_to_serve_it(tmp_path: 
     options = ["--out", out, "--promise", "breaks", "--alpha", "0.1", "--budget", "0s"]
     words = (done := run_try(path, *options)).stdout
     assert "The certificate allows overrides by" in words
-    assert f"lastword serve --model lastword/demo-organism --certificate {out}" in words
+    assert f"lastword serve {out}" in words
+    settings = tomllib.loads((out / "lastword.toml").read_text())
+    assert settings["model"] == "lastword/demo-organism"
+    assert settings["certificate"] == "certificate.toml"
     assert "guessed: text is column question, label is column answer" in done.stderr
     certificate = Certificate.read(out / "certificate.toml")
     certified = Decider.demo(certificate=certificate)
@@ -328,7 +332,7 @@ def test_enough_labels_give_a_certificate_and_the_command_to_serve_it(tmp_path: 
     (name,) = certificate.templates
     assert name.startswith("decide/plain 1 (")
     html = unescape((out / "index.html").read_text())
-    assert html.index(f"--certificate {out}") < html.index("The certificate allows")
+    assert html.index(f"lastword serve {out}") < html.index("The certificate allows")
     stored = json.loads((out / "verdict.json").read_text())
     parts = ["schema", "table", "contest", "certificate", "depths", "advice"]
     assert list(stored) == parts and stored["schema"] == 1
