@@ -234,3 +234,15 @@ def test_it_works_with_mapie(tracer):
     places = classifier.classes_.tolist()
     covered = [within[i, places.index(label), 0] for i, label in enumerate(labels[60:])]
     assert np.mean(covered) >= 0.7
+
+
+def test_answers_about_texts_that_trained_a_probe_are_marked():
+    tracer = Tracer.demo()
+    texts = ["wool from sheep", "combs of wool", "lamps of clay", "a lamp burns"]
+    classifier = ProbeClassifier(tracer, "Which goods?").fit(
+        texts, ["wool", "wool", "lamp", "lamp"]
+    )
+    decider = Decider(tracer, probes=[classifier.probe_])
+    question = {"goods": Choice("Which goods?", ["wool", "lamp"])}
+    old, new = (a["goods"].to_dict() for a in decider.decide_many([texts[0], "a lamp"], question))
+    assert old["trained"] is True and "trained" not in new

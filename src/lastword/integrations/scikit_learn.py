@@ -23,7 +23,7 @@ from lastword.files.cells import cell_text
 from lastword.model.encoder import Encoder, is_encoder
 from lastword.model.options import LoadOptions
 from lastword.probes.linear import Table
-from lastword.probes.probe import Probe, reader_name
+from lastword.probes.probe import Probe, reader_name, text_digest
 from lastword.probes.state import OWN, POOLINGS, Pooling, StateProbe, classes_of, fit_state
 from lastword.rule.geometry import tied_first
 from lastword.text.passages import Passage
@@ -128,7 +128,11 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(source, Encoder):
             probe = replace(probe, reader=reader_name(source.name))
         reader, count = subject if encoder else None, len(fitted)
-        self.probe_ = Probe(question, ready.template_name, subject, probe, count, reader=reader)
+        trained = frozenset(
+            text_digest(text) for text, among in zip(read, fitting, strict=True) if among
+        )
+        marks = question, ready.template_name, subject
+        self.probe_ = Probe(*marks, probe, count, reader=reader, trained=trained)
         if self.promise is not None:
             self.probe_ = replace(self.probe_, seed=SEED)
             tested = np.flatnonzero(~fitting).tolist()

@@ -22,7 +22,7 @@ from lastword.model.backend import Profile
 from lastword.model.encoder import Encoder, EncoderProfile
 from lastword.probes.controls import features_of_cell
 from lastword.probes.linear import recurring
-from lastword.probes.probe import Fit, Probe, reader_name
+from lastword.probes.probe import Fit, Probe, reader_name, text_digest
 from lastword.probes.stacked import StackedProbe, fit_stacked
 from lastword.probes.state import (
     OWN,
@@ -118,7 +118,7 @@ class _Candidate:
     """A fit, the threshold chosen on its leave-one-out scores, and its effects on the same."""
 
     fit: Fit
-    labels: int
+    texts: tuple[str, ...]
     threshold: float
     effects: dict[str, float]
 
@@ -251,7 +251,8 @@ class _Labelled:
         def candidate(one: Fit, table: np.ndarray) -> _Candidate:
             threshold = choose_threshold(table, base, truths, worth)
             counts = effects(table, base, truths, threshold)
-            return _Candidate(one, len(fitted), threshold, {n: float(c) for n, c in counts.items()})
+            texts = tuple(self.material.texts[i] for i in fitted)
+            return _Candidate(one, texts, threshold, {n: float(c) for n, c in counts.items()})
 
         single = candidate(fit.probe, of_options(fit.scores, fit.probe.classes, self.options))
         # Its scores are log odds, and half of these are on the ridge's scale (`probes.threshold`).
@@ -336,7 +337,7 @@ class _Labelled:
 
     def probe(self, candidate: _Candidate) -> Probe:
         """Return the probe of a candidate."""
-        probe = _probe(self.tracer, self.material, candidate.fit, candidate.labels)
+        probe = _probe(self.tracer, self.material, candidate.fit, candidate.texts)
         return replace(probe, threshold=candidate.threshold)
 
     def cost(self, candidate: _Candidate, tested: Right) -> float:
@@ -419,22 +420,27 @@ def _by_trajectory(tracer: Tracer, material: Material) -> Contest | None:
 
     @cache
     def refit() -> Probe:
-        return _probe(tracer, material, fitted(items, every), len(every))
+        return _probe(tracer, material, fitted(items, every), material.texts)
 
-    probe = _probe(tracer, material, fit, int(half.sum()))
+    texts = [material.texts[i] for i in np.flatnonzero(half)]
+    probe = _probe(tracer, material, fit, texts)
     return Contest(probe, ~half, right, crossed, refit)
 
 
-def _probe(tracer: Tracer, material: Material, fit: Fit, labels: int) -> Probe:
+def _probe(tracer: Tracer, material: Material, fit: Fit, texts: Sequence[str]) -> Probe:
+    """Return a fit to these texts as a probe, with their digests."""
     name = template_name(material.template.to_dict())
     question, subject = material.questions[0], subject_of(tracer)
     state = fit.state if isinstance(fit, StackedProbe) else fit
+    labels, trained = len(texts), frozenset(map(text_digest, texts))
     if isinstance(state, TrajectoryProbe):
-        return Probe(question, name, subject, fit, labels, seed=SEED)
+        return Probe(question, name, subject, fit, labels, seed=SEED, trained=trained)
     readers = [r for r in material.readers if reader_name(r.name) == state.reader]
     reader = subject_of(readers[0]) if readers else None
     left_out = tuple(o.text for o in question.options if o.text not in state.classes)
-    return Probe(question, name, subject, fit, labels, left_out, SEED, reader=reader)
+    return Probe(
+        question, name, subject, fit, labels, left_out, SEED, reader=reader, trained=trained
+    )
 
 
 def _encode(reader: Encoder, texts: Sequence[str]) -> np.ndarray:
