@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from lastword import Decider
+from lastword import Choice, Decider, ProbeClassifier, Tracer
 from lastword.decide.answer import to_frame
-from lastword.decide.questions_file import read_questions
+from lastword.decide.questions_file import read_questions, write_questions
 from lastword.decide.states import read_states
 from lastword.decide.subject import subject_of
 from lastword.probes import Probe, fit_state
@@ -170,3 +170,28 @@ def test_a_too_long_text_is_truncated_only_on_request(run, questions):
     code, out, _ = run(*ask, "--load", "overflow=truncate")
     cut = Decider.demo(overflow="truncate").decide(long, read_questions(questions)).to_dict()
     assert code == 0 and json.loads(out) == json.loads(json.dumps(cut))
+
+
+def test_certify_leaves_out_rows_that_trained_the_probe(run, tmp_path):
+    topics = {"wool": "sheep", "lamp": "light"}
+    texts = [f"{word} number {n}" for word in topics.values() for n in range(10)]
+    labels = [name for name in topics for _ in range(10)]
+    classifier = ProbeClassifier(Tracer.demo(), "Which goods?").fit(texts, labels)
+    probe, table, out = (tmp_path / name for name in ("p.probe.safetensors", "t.csv", "out.csv"))
+    classifier.probe_.write(probe)
+    question = {"goods": Choice("Which goods?", [*topics])}
+    write_questions(tmp_path / "q.yaml", question)
+    fresh = [f"{word} and {n} more" for word in topics.values() for n in range(10)]
+    table.write_text("\n".join(["text", *texts, *fresh]))
+    ask = ("decide", *MODEL, "--questions", tmp_path / "q.yaml", "--probe", probe)
+    assert run(*ask, "--input", table, "--out", out)[0] == 0
+    rows = list(csv.DictReader(io.StringIO(out.read_text())))
+    assert [row["trained"] for row in rows] == ["True"] * 20 + ["False"] * 20
+    named = [row | {"truth": "wool" if n // 10 % 2 == 0 else "lamp"} for n, row in enumerate(rows)]
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, named[0])
+        writer.writeheader()
+        writer.writerows(named)
+    columns = ("--prediction-column", "goods", "--confidence-column", "goods.probability")
+    code, printed, err = run("certify", table, *columns, "--error", "0.5")
+    assert code == 0 and "of 20 labelled rows" in printed and "20" in err

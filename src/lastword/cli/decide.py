@@ -174,14 +174,18 @@ def _many(
     output: Path | None,
 ) -> None:
     """Write the answers about many texts: as CSV once all are there, or line by line as JSON."""
-    from lastword.decide.answer import ERROR, columns_of, row_of
+    from lastword.decide.answer import ERROR, any_trained, columns_of, row_of
 
     failures = done = 0
     if output is not None and output.suffix.lower() == ".csv":
-        columns = (*columns_of(ready.questions), ERROR)
+        # `certify` leaves out rows that trained what answers them.
+        marks = ("trained",) if decider.probes else ()
+        columns = (*columns_of(ready.questions), *marks, ERROR)
         lines = [csv_line(["id", *columns])]
         for name, answer in _answers(decider, ready, texts):
             cells = {ERROR: answer} if isinstance(answer, str) else row_of(answer)
+            if not isinstance(answer, str):
+                cells["trained"] = any_trained(answer)
             lines.append(csv_line([name, *map(cells.get, columns)]))
             failures += isinstance(answer, str)
         write_lines(output, (line.rstrip("\n") for line in lines))

@@ -332,6 +332,12 @@ def columns_of(names: Iterable[str]) -> list[str]:
     return [name + suffix for name in names for suffix in suffixes]
 
 
+def any_trained(answers: Mapping[str, Answer | MultiAnswer]) -> bool:
+    """Return True if a probe that was fitted to this very text answers one of the questions."""
+    singles = (answer for answer in answers.values() if isinstance(answer, Answer))
+    return any(isinstance(a.decision, Probed) and a.decision.trained for a in singles)
+
+
 def row_of(answers: Mapping[str, Answer | MultiAnswer]) -> dict[str, Any]:
     """Return one text's answers by column."""
     cells = [
