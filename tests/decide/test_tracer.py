@@ -389,3 +389,17 @@ def test_two_threads_may_share_a_tracer_or_a_model(name, shared):
     with ThreadPoolExecutor(2) as pool:
         for decision, expected in zip(pool.map(work, items), whole, strict=True):
             assert decision.trajectory == pytest.approx(expected.trajectory, abs=2e-5)
+
+
+def test_another_theta_is_another_tracer_of_the_same_model():
+    from lastword.lab.benchmarks.demo import items
+
+    tracer, item = Tracer.demo(), items()[0]
+    for name in ("theta", "invariant"):
+        with pytest.raises(AttributeError):
+            setattr(tracer, name, None)
+    other = tracer.with_theta(replace(tracer.theta, tau_dim=1000.0))
+    assert other.model is tracer.model and other.invariant == tracer.invariant
+    decisions = [t.correct(item.prompt, item.candidates) for t in (tracer, other)]
+    assert [d.regime for d in decisions] == ["candidate-space", "scalar"]
+    assert other.describe()["theta"]["tau_dim"] == 1000

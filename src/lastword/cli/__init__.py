@@ -12,6 +12,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
@@ -40,17 +41,20 @@ from lastword.cli.options import with_groups
 from lastword.cli.output import printable
 from lastword.cli.paper import paper
 from lastword.cli.report import report
-from lastword.cli.serve import serve
 from lastword.cli.try_ import try_
 from lastword.errors import InputError, TraceError, missing_package
 from lastword.files.wording import shorten
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Your task": (label, try_, decide, serve, certify, monitor),
+    "Your task": (label, try_, decide, certify, monitor),
     "Start": (demo, get, doctor),
     "Research": (correct, eval_, paper, report, ablate, compare, bench, invariant, lm_eval),
     "The rest": (merge, models, export, feedback, mcp),
 }
+if find_spec("lastword.service"):  # a leaf: everything else works without it
+    from lastword.cli.serve import serve
+
+    COMMANDS["Your task"] = (label, try_, decide, serve, certify, monitor)
 
 app = typer.Typer(
     help="Language models often have to choose from fixed options: a label, a tool, an answer. "

@@ -115,15 +115,34 @@ class Tracer:
         profile = model.profile
         self.model, self.tokenizer, self.options = model, tokenizer, options
         require_settled(tokenizer, options.chat)
-        self.theta = options.theta or Theta()
+        self._theta = options.theta or Theta()
         self.overflow, self.chat = options.overflow, options.chat
         self.head_dtype = options.head_dtype
         self.source, self.checked = model.source, model.checked
-        self.factors, self.invariant = _invariant_of(model, invariant, self.theta)
+        self.factors, self._invariant = _invariant_of(model, invariant, self.theta)
         self.scorer = Scorer(self.theta, profile.depth, profile.vocabulary)
         self._trace = trace(self.facts)
         self._blind_budget = options.blind_cache * 2**20
         self.batch_tokens = options.batch_tokens or model.batch_tokens
+
+    @property
+    def theta(self) -> Theta:
+        """The constants and switches of the method; `with_theta` gives a tracer with others."""
+        return self._theta
+
+    @property
+    def invariant(self) -> float:
+        """The model invariant I(M) that selects the scalar branch (Eq. 16)."""
+        return self._invariant
+
+    def with_theta(self, theta: Theta) -> "Tracer":
+        """Return a tracer of the same model in memory with other constants.
+
+        I(M) is computed again only if `theta` asks for another variant of it.
+        """
+        same = theta.invariant == self.theta.invariant
+        known = (self.factors or self.invariant) if same else None
+        return Tracer.over(self.model, self.tokenizer, replace(self.options, theta=theta), known)
 
     @classmethod
     def from_pretrained(cls, model: str | Path | LoadOptions, **options: Any) -> "Tracer":
