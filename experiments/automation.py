@@ -137,7 +137,8 @@ def population(seed: int) -> tuple[np.ndarray, np.ndarray]:
     The error falls with the confidence, or has a hump or steps, and its level is random.
     """
     rng = np.random.default_rng([1, seed])
-    confidence = rng.beta(*rng.uniform(0.6, 6.0, 2), size=TRUE)
+    a, b = rng.uniform(0.6, 6.0, 2)
+    confidence = rng.beta(a, b, size=TRUE)
     level, slope, hump = rng.uniform(0.0, 0.15), rng.uniform(0.0, 0.8), rng.uniform(0.0, 0.3)
     risk = level + slope * (1 - confidence) ** rng.uniform(0.5, 3.0)
     if seed % 3 == 1:  # sure answers are worse than others

@@ -421,7 +421,8 @@ def padded(model: Any, tokenizer: Any, texts: Sequence[str], depth: int) -> np.n
 
 def products(weight: torch.Tensor, rows: torch.Tensor) -> list[Callable[[], Any]]:
     """Return the products of rows and a weight that are known here."""
-    layer = Linear(*reversed(weight.shape), bias=False)
+    outputs, inputs = weight.shape
+    layer = Linear(inputs, outputs, bias=False)
     layer.weight = torch.nn.Parameter(weight, requires_grad=False)
     turned, out, product = weight.t().contiguous(), rows @ weight.t(), LaidOut(layer)
     return [

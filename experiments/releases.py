@@ -11,7 +11,7 @@ docs/methods.md has it.
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -27,9 +27,11 @@ from lm_eval.models.huggingface import HFLM
 
 from lastword import Item, Tracer
 from lastword.cli.benchmarks import read_benchmarks
+from lastword.decide.batch import Scope
+from lastword.decide.tracer import sound
 from lastword.methods import resolve
 from lastword.methods.batch_calibrated import batch_calibrated, means_of
-from lastword.methods.contract import Evidence
+from lastword.methods.contract import Evidence, Method
 from lastword.methods.dola import premature_depths
 from lastword.rule.geometry import Trajectory
 
@@ -97,7 +99,7 @@ def layers(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
     methods = resolve([*released, "base-sum"], tracer.facts)
     encoded: list[Any] = tracer.encode(items)
     for item in encoded:
-        (scores,) = tracer.compare([item], methods)
+        scores = scores_of(tracer, item, methods)
         places = zip(item.prompt.sequences, item.prompt.boundaries, strict=True)
         for i, (sequence, boundary) in enumerate(places):
             for name, (release, cls, how) in released.items():
@@ -122,7 +124,7 @@ def labels(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
     names = ["base-mean", "dcpmi"]
     encoded: list[Any] = tracer.encode(items)
     methods = resolve(names, tracer.facts)
-    scores = [tracer.compare([item], methods)[0] for item in encoded]
+    scores = [scores_of(tracer, item, methods) for item in encoded]
     surface = load_release(folder / "surface-form-competition" / "utils.py", "openai")
     for item, ours in zip(encoded, scores, strict=True):
         yield "dcpmi", SURFACE, (mutual(surface, tracer, item), ours["dcpmi"])
@@ -135,6 +137,12 @@ def labels(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
     mine = [method.scores(each) for each in evidence]
     # Theirs end with a softmax: logarithms agree up to a constant per item.
     yield "batch-calibrated", STAICC, (centred(theirs), centred(np.array(mine)))
+
+
+def scores_of(tracer: Tracer, item: Any, methods: Mapping[str, Method]) -> Mapping[str, np.ndarray]:
+    """Return the scores of an encoded item by method."""
+    (decision,) = tracer.decide_group([item], Scope("base", methods=methods))
+    return sound(decision).methods
 
 
 def mutual(surface: Any, tracer: Tracer, item: Any) -> list[float]:

@@ -118,7 +118,7 @@ def test_serve_refuses_a_port_in_use_before_it_loads_a_model(run):
 TABLE = Table(
     "t",
     "Shares of a_model",
-    (Column("benchmark"), Column("MC1", 2), Column("p", 2, significant=True)),
+    (Column("benchmark"), Column("MC1", ".2f"), Column("p", ".2g")),
     (("a_long_name_of_a_benchmark", 81.25, Marked(0.012)), ("b", float("nan"), 0.5)),
     ("Marked is *small*.",),
 )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -270,7 +271,8 @@ def test_a_deferred_answer_is_none_of_these_if_the_question_may_abstain(monkeypa
         answers = tracer.decide(TEXT, questions)
         for name, may in zip(questions, choices, strict=True):
             answer = answers[name]
-            assert answer.choice in (may or [None])
+            allowed: list[Any] = may or [None]
+            assert answer.choice in allowed
             assert answer.probability == pytest.approx(answer.probabilities.max())
             assert answer.words == (answer.choice or "none of these")
             assert answer.to_dict()["choice"] == answer.choice

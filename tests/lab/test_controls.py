@@ -7,8 +7,9 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 from synthetic import cell_of, cells, synthetic_cell
 
-from lastword.lab.evaluation.controls import ALPHA, Controls, Placebo, controls, placebo
+from lastword.lab.evaluation.controls import Controls, Placebo, controls, placebo
 from lastword.lab.evaluation.statistics import verdict
+from lastword.probes.controls import ALPHA
 from lastword.probes.logit import conditional_logit
 from lastword.records.cells import Cell
 

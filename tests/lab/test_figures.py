@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from drawn import bars, curves, rules, texts, title
+from matplotlib.patches import Rectangle
 from synthetic import cells, synthetic_cell, synthetic_grid
 
 from lastword.errors import RecordError
@@ -83,6 +84,7 @@ def test_the_worked_example_shows_all_steps_of_an_item(records):
     assert x[int(np.argmax(y))] == layer == rules(path)[0]
     window = THETA.window(S.shape[1] - 1)
     (shaded,) = path.patches
+    assert isinstance(shaded, Rectangle)
     assert (shaded.get_x(), shaded.get_x() + shaded.get_width()) == (window[0], window[-1])
     assert [text[0] for text in texts(gates)] == ["✓"] * 3
     drawn = bars(scores)
@@ -149,7 +151,7 @@ def test_models_are_ordered_by_invariant_and_numbered_in_both_panels():
     early = usage.containers[2]
     assert max(patch.get_x() + patch.get_width() for patch in early) <= 100
     (points,) = gains.collections
-    np.testing.assert_allclose(points.get_offsets()[:, 0], sorted(invariants.values()))
+    np.testing.assert_allclose(np.asarray(points.get_offsets())[:, 0], sorted(invariants.values()))
     assert {*texts(gains)} == {"1", "2", "3"}
 
 

@@ -77,7 +77,7 @@ def test_pmi_agrees_with_its_formula_as_a_method_and_as_a_correction(name, weigh
     compared = [decision.methods for decision in alone]
     carried = engine.decide_group(encoded, Scope(methods=methods))
     changed = 0
-    for e, whole, alone, beside, by in zip(
+    for e, whole, lone, beside, by in zip(
         encoded, decisions, compared, carried, correcting.correct_many(items()), strict=True
     ):
         assert whole.blind_trajectory is not None
@@ -85,7 +85,7 @@ def test_pmi_agrees_with_its_formula_as_a_method_and_as_a_correction(name, weigh
         expected = (b - weight * q) * (
             np.array(e.prompt.candidate_tokens) if name == "dcpmi" else 1
         )
-        for scores in (alone[name], beside.methods[name], by.scores):
+        for scores in (lone[name], beside.methods[name], by.scores):
             np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
         assert (by.method, by.operator, by.index) == (name, name, int(by.scores.argmax()))
         assert by.base_index == whole.base_index
@@ -272,7 +272,7 @@ def test_contextual_divides_by_the_content_free_distribution():
     compared = [decision.methods for decision in alone]
     carried = engine.decide_group(encoded, Scope(methods=methods))
     changed = 0
-    for item, alone, beside, by in zip(
+    for item, lone, beside, by in zip(
         with_free, compared, carried, correcting.correct_many(with_free), strict=True
     ):
         free_scores = [engine.correct(prompt, item.candidates).base_scores for prompt in FREE]
@@ -280,7 +280,7 @@ def test_contextual_divides_by_the_content_free_distribution():
         b = engine.correct(item.prompt, item.candidates).base_scores
         p = np.exp(b) / np.exp(b).sum()
         expected = np.log(p) - np.log(sum(free_probs) / len(free_probs))
-        for scores in (alone["contextual"], beside.methods["contextual"], by.scores):
+        for scores in (lone["contextual"], beside.methods["contextual"], by.scores):
             np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
         assert beside.content_free_scores is not None
         np.testing.assert_allclose(beside.content_free_scores, free_scores, rtol=1e-5, atol=1e-5)

@@ -1,6 +1,7 @@
 """Views of a decision: roles of candidates, deciding depths, and escaped text."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def test_roles_of_candidates():
 )
 def test_the_deciding_depths_of_each_operator(operator, chosen, name):
     fields = {"trajectory": np.zeros((3, 13)), "operator": operator}
-    gates = {"gates": {}}  # the words of a mix need those of its regime
+    gates: dict[str, Any] = {"gates": {}}  # the words of a mix need those of its regime
     shown = view(replace(spatial("decisive", 5), **fields, **gates, regime="scalar"), Theta())
     assert (shown["deciding"], shown["deciding_name"]) == (chosen, name)
     assert (shown["window"], shown["depths"]) == ([6, 10], [*range(13)])

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from math import log
 from pathlib import Path
+from typing import Any
 
 import populations
 import pytest
@@ -181,7 +182,8 @@ def test_the_oldest_answers_are_forgotten(model):
 def test_answers_expire_by_age():
     clock = [1e9]
     ledger = Ledger(None, "c", items=9, seconds=60.0, clock=lambda: clock[0])
-    entry, drift = Entry(2, [0], [1], True), {"seen": {}}
+    entry = Entry(2, [0], [1], True)
+    drift: dict[str, Any] = {"seen": {}}
     ledger.remember("one", entry, {}, drift, "t")
     clock[0] += 59
     assert ledger.find("one") == entry

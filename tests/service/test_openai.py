@@ -66,7 +66,7 @@ def test_a_conversation_is_a_text_with_its_roles(plain, model):
 
 def test_default_parameters_and_other_forms_change_nothing(plain):
     parts = [{"type": "text", "text": "w5 "}, {"type": "text", "text": "w6 w7"}]
-    chat = {"messages": [MESSAGES[0], {"role": "user", "content": parts}]}
+    chat: dict[str, Any] = {"messages": [MESSAGES[0], {"role": "user", "content": parts}]}
     chat |= {"temperature": 0.7, "top_p": 1, "seed": 3, "max_tokens": 1, "n": 1, "user": "u"}
     chat |= {"frequency_penalty": 0, "presence_penalty": 0.0, "stop": None, "stream": False}
     response = post(plain, "chat/completions", CHAT | chat)

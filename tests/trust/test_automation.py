@@ -130,7 +130,8 @@ def test_labels_are_drawn_where_answers_are_given_one_per_group():
 
 
 def test_a_ladder_without_texts_is_refused():
-    steps = curve(*draw(50, np.random.default_rng(0)), np.arange(50))
+    confidence, wrong = draw(50, np.random.default_rng(0))
+    steps = curve(confidence, wrong, np.arange(50))
     for pool, rows in ((np.empty(0), 10), (np.ones(5), 0)):
         with pytest.raises(InputError, match="texts without a label"):
             plan(steps, pool, rows=rows, error=0.1, level=0.05)

@@ -183,7 +183,7 @@ def _many(
         columns = (*columns_of(ready.questions), *marks, ERROR)
         lines = [csv_line(["id", *columns])]
         for name, answer in _answers(decider, ready, texts):
-            cells = {ERROR: answer} if isinstance(answer, str) else row_of(answer)
+            cells: dict[str, Any] = {ERROR: answer} if isinstance(answer, str) else row_of(answer)
             if not isinstance(answer, str):
                 cells["trained"] = any_trained(answer)
             lines.append(csv_line([name, *map(cells.get, columns)]))

@@ -316,7 +316,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
         if marks:
             kind = kind.__origin__
             parts = marks[0].options(kind)
-        elif is_dataclass(kind):
+        elif isinstance(kind, type) and is_dataclass(kind):
             parts = dict(inspect.signature(kind).parameters)
         else:
             parts = {}
@@ -353,7 +353,7 @@ def read_pairs(
         BadParameter: A pair has no `=`, an unknown key or a wrong value.
     """
     values: dict[str, Any] = {}
-    types = {each.name: each.type for each in fields(of)}
+    types: dict[str, Any] = {each.name: each.type for each in fields(of)}
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
         if not equals or key not in names:

@@ -422,7 +422,7 @@ def _by_trajectory(tracer: Tracer, material: Material) -> Contest | None:
     def refit() -> Probe:
         return _probe(tracer, material, fitted(items, every), material.texts)
 
-    texts = [material.texts[i] for i in np.flatnonzero(half)]
+    texts = [material.texts[i] for i in np.flatnonzero(half).tolist()]
     probe = _probe(tracer, material, fit, texts)
     return Contest(probe, ~half, right, crossed, refit)
 

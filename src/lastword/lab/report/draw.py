@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from types import MappingProxyType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import matplotlib
 import numpy as np
@@ -27,7 +27,7 @@ WIDTH, HEIGHT = 3.4, 2.6  # of a panel, in inches
 KEY_INCHES, KEY_POINTS = 0.13, 6.5  # height and font size of a line below the panels
 _DPI = 200
 _DASHES = {"solid": "-", "dash": (0, (4, 2.5)), "dot": (0, (1, 1.6))}
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "text.parse_math": False,
     "text.usetex": False,
     "svg.fonttype": "none",
@@ -50,7 +50,8 @@ _STYLE = {
     "legend.fontsize": 7.5,
 }
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 Values = Sequence[float] | np.ndarray
 
 
@@ -147,7 +148,7 @@ def shares(axes: Axes) -> None:
     axes.set_ylim(0, 1.03)
 
 
-def _ink(look: Look) -> dict[str, object]:
+def _ink(look: Look) -> dict[str, Any]:
     return {"color": look.light, "linewidth": look.width, "linestyle": _DASHES[look.dash]}
 
 
@@ -193,7 +194,7 @@ def note(
     at: tuple[float, float],
     shift: tuple[int, int] = (0, 3),
     role: Role = "chosen",
-    **look: object,
+    **look: Any,
 ) -> None:
     """Write a text beside a place, shifted by some points."""
     axes.annotate(text, at, shift, textcoords="offset points", color=LOOKS[role].light, **look)
@@ -221,19 +222,26 @@ def bars(
         draw, size, at = (
             (axes.barh, "height", "left") if horizontal else (axes.bar, "width", "bottom")
         )
-        options = {size: width, at: start, "color": LOOKS[role].light, "label": name or None}
+        options: dict[str, Any] = {
+            size: width,
+            at: start,
+            "color": LOOKS[role].light,
+            "label": name or None,
+        }
         patches = draw(places + shift, values, **options)
         start = start + np.asarray(values) if stacked else start
         if name in texts:
-            look = {"padding": 2, "fontsize": 7, "color": LOOKS[text_role].light}
+            look: dict[str, Any] = {"padding": 2, "fontsize": 7, "color": LOOKS[text_role].light}
             axes.bar_label(patches, texts[name], **look)
-            axes.margins(**{"x" if horizontal else "y": 0.12})  # room for the texts at both ends
+            axes.margins(
+                x=0.12 if horizontal else None, y=None if horizontal else 0.12
+            )  # room for the texts at both ends
     if horizontal:
         axes.set_yticks(places, names)
         axes.set_ylim(len(names) - 0.4, -0.6)
     else:
         long = max(map(len, names), default=0) > 4
-        turned = {"rotation": 35, "ha": "right"} if long else {}
+        turned: dict[str, Any] = {"rotation": 35, "ha": "right"} if long else {}
         axes.set_xticks(places, names, **turned)
     if any(groups):
         axes.legend()

@@ -177,7 +177,8 @@ def _gates(axes: Axes, answer: Decision) -> None:
     draw.label(axes, "(c) Gates")
     _bare(axes)
     for place, (line, holds) in enumerate(gate_lines(answer)):
-        mark, role = ("✓", "truthful") if holds else ("✗", "alarm")
+        role: Role = "truthful" if holds else "alarm"
+        mark = "✓" if holds else "✗"
         at = (0.04, 0.78 - 0.22 * place)
         draw.note(axes, f"{mark} {line}", at, (0, 0), role, fontsize=9)
 

@@ -87,7 +87,7 @@ def render(
 
 def headline_of(grid: GridStatistics, judgements: Sequence[Judgement]) -> str:
     """Return the mean change over cells, and the number of cells by verdict."""
-    counts = Counter(v.finding for v in judgements if v.finding != "unlabelled")
+    counts: Counter[Finding] = Counter(v.finding for v in judgements if v.finding != "unlabelled")
     if not counts:
         return "Corrected answers, without labels to judge them by"
     words = [f"{_VERDICTS[name]} in {counts[name]}" for name in _VERDICTS if counts[name]]

@@ -89,7 +89,7 @@ def ablation_against_paper(effects: Sequence[Effect]) -> Table:
         " | Negative MC2 cells | Negative MC2 cells, paper"
     )
     by_label = {effect.label.removesuffix(" (as run)"): effect for effect in effects}
-    rows = []
+    rows: list[tuple[Value, ...]] = []
     for name, *printed in _rows("paper_ablation.csv"):
         numbers_of = [float(value) for value in printed]
         theirs: list[Value] = [*numbers_of[:2], *map(int, numbers_of[2:])]
@@ -116,7 +116,7 @@ def per_model_against_paper(means: Sequence[ModelMeans]) -> Table:
     heads = "Model | Paper's model | " + " | ".join(f"{n} .1 | {n} paper .1" for n in compared)
     # The third column of the paper's table is text: the scalar operator.
     theirs = {row[0]: [float(v) for v in (row[1], *row[3:])] for row in _rows(_PER_MODEL)}
-    rows = []
+    rows: list[tuple[Value, ...]] = []
     for m in means:
         key = paper_model(m.model)
         ours = (m.invariant, m.scalar, *m.fired, m.delta_mc1, m.delta_mc2)

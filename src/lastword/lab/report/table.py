@@ -121,7 +121,7 @@ def to_markdown(table: Table) -> str:
 def to_csv(table: Table) -> str:
     """Return heading and rows as CSV; texts that a spreadsheet would execute get a leading `'`."""
     rows = [[v.value if isinstance(v, Marked) else v for v in row] for row in table.rows]
-    heads = [column.name for column in table.columns]
+    heads: list[str | int | float] = [column.name for column in table.columns]
     plain = ([_escape(v, {}) if isinstance(v, str) else v for v in row] for row in [heads, *rows])
     return "".join(map(csv_line, plain))
 

@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lastword.lab.evaluation.controls import Controls, Fit
+from lastword.lab.evaluation.controls import Controls
 from lastword.lab.evaluation.statistics import LEAST_CELLS, Judgement, over_cells
 from lastword.lab.report.table import EN_DASH, Marked, Table, Value, points
+from lastword.probes.controls import Fit
 from lastword.records.cells import Summary, mean_defined
 from lastword.rule.theta import Theta
 from lastword.trust.policy import OVERRIDING, scalar_operator
