@@ -90,6 +90,7 @@ def context(encoded: "EncodedItem") -> dict[str, Any]:
     """Return the fields of a stored decision that the item has."""
     item, prompt, blind = encoded.item, encoded.prompt, encoded.blind
     return {
+        "id": item.id,  # a cached decision has that of another item, or none
         "prompt": item.prompt,
         "question": item.question,
         "shared": item.group,
