@@ -44,7 +44,7 @@ def test_help_lists_every_command_with_its_summary(run):
     code, out, _ = run("-h")
     words = " ".join(re.sub("[│╭╰─╮╯]", " ", out).split())
     assert code == 0 and "LASTWORD_EVAL_LIMIT" in words
-    titles = ["Try it", "Your model", "The lab", "Serve"]
+    titles = ["Your task", "Start", "Research", "The rest"]
     assert sorted(titles, key=words.rindex) == titles
     for command in lastword.cli.app.registered_commands:
         summary = " ".join(command.callback.__doc__.split(".")[0].split())
@@ -189,7 +189,7 @@ def test_doctor_lists_what_is_installed_and_what_is_missing(run, monkeypatch):
     assert report["hub"]["offline"] and report["hub"]["token"] is True
     code, out, err = run("doctor")
     assert (code, err) == (0, "") and "hf_secret" not in out
-    assert "HF_HUB_OFFLINE" in out and "embedded; `serve` takes about 0.5 GB of memory" in out
+    assert "HF_HUB_OFFLINE" in out and re.search(rf"{ORGANISM} +embedded", out)
 
 
 def test_doctor_reports_a_missing_device_that_torch_supports(run, monkeypatch):
