@@ -17,7 +17,6 @@ from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
 from lastword.lab.demo.show import show, write_page
 from lastword.lab.demo.story import ORGANISM, judge, story
-from lastword.model import named
 from lastword.rule.answer import Gate
 from lastword.text.items import Item
 from lastword.trust.terms import Terms
@@ -172,7 +171,6 @@ def names(monkeypatch, tmp_path):
 
 def test_without_the_real_model_the_demo_prints_how_to_get_it(run, names, monkeypatch, tmp_path):
     monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(named, "find_spec", lambda _: None)
     assert (run("demo"), names) == ((0, "", ""), ["Organism"])
     code, out, err = run("demo", "--all")
     assert (code, err, names) == (0, "", ["Organism"])
