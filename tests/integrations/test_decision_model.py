@@ -204,7 +204,7 @@ def test_a_model_with_a_trained_head_is_refused_by_name(folder, tmp_path):
     JevForDecision(config).save_pretrained(tmp_path)
     for file in folder.glob("tokenizer*"):
         (tmp_path / file.name).symlink_to(file)
-    with pytest.raises(ModelError, match="cannot read a decision model's trained head"):
+    with pytest.raises(ModelError, match="cannot load .*JevConfig"):
         Tracer.from_pretrained(tmp_path)
 
 

@@ -41,7 +41,7 @@ def test_a_pushed_probe_is_downloaded(probe, hub):
 
 
 def test_missing_probes_and_failed_uploads_are_errors(probe, hub, tmp_path):
-    with pytest.raises(CheckpointError, match=r"cannot download probe.safetensors of org/model"):
+    with pytest.raises(CheckpointError, match=r"org/model has no file probe.safetensors"):
         Probe.from_pretrained("org/model")
     with pytest.raises(CheckpointError, match="of org/model"):
         Probe.from_pretrained("org/model", revision="none")
