@@ -43,7 +43,7 @@ def test_a_pushed_probe_is_downloaded(probe, hub):
 def test_missing_probes_and_failed_uploads_are_errors(probe, hub, tmp_path):
     with pytest.raises(CheckpointError, match=r"org/model has no file probe.safetensors"):
         Probe.from_pretrained("org/model")
-    with pytest.raises(CheckpointError, match="of org/model"):
+    with pytest.raises(CheckpointError, match="org/model has no revision none"):
         Probe.from_pretrained("org/model", revision="none")
     with pytest.raises(InputError, match="cannot read a probe from .*No such file"):
         Probe.from_pretrained(tmp_path)
