@@ -131,8 +131,8 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         trained = frozenset(
             text_digest(text) for text, among in zip(read, fitting, strict=True) if among
         )
-        marks = question, ready.template_name, subject
-        self.probe_ = Probe(*marks, probe, count, reader=reader, trained=trained)
+        about = question, ready.template_name, subject
+        self.probe_ = Probe(*about, probe, count, reader=reader, trained=trained)
         if self.promise is not None:
             self.probe_ = replace(self.probe_, seed=SEED)
             tested = np.flatnonzero(~fitting).tolist()
