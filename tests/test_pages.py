@@ -51,6 +51,7 @@ LEFT_OUT = {
     "#!/bin/bash": "a job of Slurm",
     "job=$(sbatch": "it needs Slurm",
     "sbatch": "it needs Slurm",
+    "lastword get minilm": "tests use no encoder that a user may have downloaded",
     "lastword label": "it serves a page; tests/service/test_label_page.py labels on it",
     "lastword lm-eval": "the harness fetches its tasks; tests/integrations runs it on others",
     "import lm_eval": "as the command",
