@@ -23,7 +23,7 @@ from lastword.files.cells import cell_text
 from lastword.model.encoder import Encoder, is_encoder
 from lastword.model.options import LoadOptions
 from lastword.probes.linear import Table
-from lastword.probes.probe import Probe, reader_name, text_digest
+from lastword.probes.probe import Probe, reader_name, trained_digest
 from lastword.probes.state import OWN, POOLINGS, Pooling, StateProbe, classes_of, fit_state
 from lastword.rule.geometry import tied_first
 from lastword.text.passages import Passage
@@ -128,9 +128,8 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(source, Encoder):
             probe = replace(probe, reader=reader_name(source.name))
         reader, count = subject if encoder else None, len(fitted)
-        trained = frozenset(
-            text_digest(text) for text, among in zip(read, fitting, strict=True) if among
-        )
+        texts_in_fit = (text for text, among in zip(read, fitting, strict=True) if among)
+        trained = frozenset(map(trained_digest, texts_in_fit))
         about = question, ready.template_name, subject
         self.probe_ = Probe(*about, probe, count, reader=reader, trained=trained)
         if self.promise is not None:

@@ -61,7 +61,7 @@ class Probe:
         threshold: Lead over the model's answer, on the ridge's scale, that the best option needs
             to replace it (see `threshold`); None if the probe always answers.
         reader: The sentence encoder whose states it reads; None if it reads only the model's.
-        trained: Digests of the texts that it was fitted to (`text_digest`).
+        trained: Digests of the texts that it was fitted to (`trained_digest`).
     """
 
     question: Question
@@ -128,7 +128,7 @@ class Probe:
 
     def was_fitted_to(self, text: str) -> bool:
         """Return True if it was fitted to this text, or to a copy of it."""
-        return bool(self.trained) and text_digest(text) in self.trained
+        return bool(self.trained) and trained_digest(text) in self.trained
 
     def check(self, subject: Subject) -> None:
         """Check that a model, its chat template and its precision are those of the fit.
@@ -277,7 +277,7 @@ class Probe:
             raise InputError(f"this is not a probe file: {one_line(error)}") from error
 
 
-def text_digest(text: str) -> str:
+def trained_digest(text: str) -> str:
     """Return a digest of a text, which is equal for copies (`trust.groups.normal`)."""
     return hashlib.sha256(normal(text).encode()).hexdigest()[:16]
 

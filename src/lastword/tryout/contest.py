@@ -22,7 +22,7 @@ from lastword.model.backend import Profile
 from lastword.model.encoder import Encoder, EncoderProfile
 from lastword.probes.controls import features_of_cell
 from lastword.probes.linear import recurring
-from lastword.probes.probe import Fit, Probe, reader_name, text_digest
+from lastword.probes.probe import Fit, Probe, reader_name, trained_digest
 from lastword.probes.stacked import StackedProbe, fit_stacked
 from lastword.probes.state import (
     OWN,
@@ -432,7 +432,7 @@ def _probe(tracer: Tracer, material: Material, fit: Fit, texts: Sequence[str]) -
     name = template_name(material.template.to_dict())
     question, subject = material.questions[0], subject_of(tracer)
     state = fit.state if isinstance(fit, StackedProbe) else fit
-    labels, trained = len(texts), frozenset(map(text_digest, texts))
+    labels, trained = len(texts), frozenset(map(trained_digest, texts))
     if isinstance(state, TrajectoryProbe):
         return Probe(question, name, subject, fit, labels, seed=SEED, trained=trained)
     readers = [r for r in material.readers if reader_name(r.name) == state.reader]
