@@ -168,9 +168,8 @@ def render(records: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> st
     """Return the page of these cells."""
     promised = json.loads(PROMISED.read_text(encoding="utf-8"))
     tables = [
-        labels_table(promised),
+        labels_table({name: cell for name, cell in promised.items() if not _asks_knowledge(name)}),
         encoders_table(),
-        rivals_table(),
     ]
     return _template("evidence.md.jinja").render(
         tables={table.name: body(table) for table in tables},
@@ -190,7 +189,10 @@ def further(records: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> s
     compared += read_comparisons(
         records / "own", [c for c in cells_of(records / "own") if not is_bound(c)]
     )
+    promised = json.loads(PROMISED.read_text(encoding="utf-8"))
     tables = [
+        labels_table({name: cell for name, cell in promised.items() if _asks_knowledge(name)}),
+        rivals_table(),
         verdicts_table(shown),
         changes_table(shown),
         corrections_table(shown),
@@ -202,6 +204,11 @@ def further(records: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> s
     ]
     template = _template("evidence_tables.md.jinja")
     return template.render({table.name: body(table) for table in tables})
+
+
+def _asks_knowledge(name: str) -> bool:
+    """Return whether a cell, named by model and task, asks for knowledge of the world."""
+    return name.endswith(("csqa", "arc"))
 
 
 def _template(name: str) -> Template:
