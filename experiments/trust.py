@@ -6,7 +6,7 @@ It draws labelled items from populations whose true rates are just below, at, ju
 above the promised one, and counts the samples whose certificate is wrong: the broken rate, the
 gain, the threshold of given answers, the monitor and the drift test under 10,000 looks. Each has a
 control, the naive test, which fails. Groups of five, looks at growing
-labels, a family of methods, slices and means over the tested items are included.
+labels, a family of methods and means over the tested items are included.
 """
 
 import argparse
@@ -22,14 +22,13 @@ from scipy.stats import binom
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from populations import Kind, Population, at, changed, log_wealth
+from populations import Kind, Population, changed, log_wealth
 
 from lastword.trust.automation import Automation, climb, quantiles, rungs
 from lastword.trust.claims import certify
 from lastword.trust.drift import Drift
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import BATCH, CERTIFIABLE, OFF, Policy, family
-from lastword.trust.slices import slices
 from lastword.trust.terms import Terms
 from lastword.trust.testing import at_least, holm
 
@@ -299,36 +298,6 @@ def flipped(
     return fixed, broken
 
 
-def parts(redraws: int) -> Iterator[Row]:
-    """Test six slices of 200 items and a good one of 1,000, with which the whole passes.
-
-    Just above alpha it is wrong to state that the promise holds for any of the six, at alpha that
-    it is broken there.
-    """
-    names = [str(n) for n in np.repeat(np.arange(7), [1000, *[200] * 6])]
-    good, terms = decisive(0.2 * ALPHA), Terms(ALPHA, DELTA)
-    for statement, rate in (("holds", 1.02 * ALPHA), ("exceeds", ALPHA)):
-        bad, rng, wrong = decisive(rate), np.random.default_rng(12), np.zeros(2)
-        both = [(good.shares, 1000), (bad.shares, 1200)]
-        for _ in range(redraws):
-            drawn = [rng.choice(len(shares), size, p=shares) for shares, size in both]
-            items = at(good.types, np.concatenate(drawn))
-            finding = certify(items, "mix", terms)
-            six = slices(items, names, finding)[1:]
-            wrong[0] += any(getattr(part, statement) for part in six)
-            tails = binom.cdf if statement == "holds" else lambda k, n, a: binom.sf(k - 1, n, a)
-            wrong[1] += any(tails(part.broken, part.items, ALPHA) <= DELTA for part in six)
-        yield {
-            "claim": f"a slice {statement}",
-            "population": "six slices "
-            + ("just above alpha" if statement == "holds" else "at alpha"),
-            "redraws": redraws,
-            "wrong": float(wrong[0]) / redraws,
-            "control": "each slice tested by itself at delta",
-            "control wrong": float(wrong[1]) / redraws,
-        }
-
-
 def decisive(rate: float) -> Population:
     """Return a population with one operator that breaks this share and fixes alpha."""
     shares = ((rate, True), (ALPHA, False))
@@ -431,7 +400,6 @@ CLAIMS = (
     clusters,
     sequential_looks,
     families,
-    parts,
     batch_means,
     thresholds,
     monitors,

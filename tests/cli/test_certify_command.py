@@ -83,22 +83,6 @@ def test_a_certified_probe_of_the_folder_is_said_to_be_left_out(tmp_path):
     assert "the promise is that of" in said
 
 
-def test_slices_are_printed_and_add_up(runs):
-    lines = run(runs, "--alpha", 0.4, "--by", "answer").stdout.splitlines()
-    assert len(lines) == 8 and lines[7].startswith("By answer (")
-    output = json.loads(run(runs, "--alpha", 0.4, "--by", "truth", "--json").stdout)
-    chosen = next(trial for trial in output["trials"] if trial["policy"] == output["policy"])
-    assert output["by"] == "truth"
-    for name in ("items", "fixed", "broken"):
-        assert sum(part[name] for part in output["slices"]) == chosen[name]
-    (whole,) = json.loads(run(runs, "--alpha", 0.4, "--by", "benchmark", "--json").stdout)["slices"]
-    assert (whole["name"], whole["items"]) == ("halueval-qa", 300)
-    with pytest.raises(TraceError, match="names no group"):
-        run(runs, "--alpha", 0.4, "--by", "group")
-    with pytest.raises(TraceError, match="--by takes truth"):
-        run(runs, "--alpha", 0.4, "--by", "language")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -105,16 +105,15 @@ def test_copies_do_not_improve_the_bounds():
             assert finding.worth.get(name, 0) <= single.worth.get(name, 0)
 
 
-def test_a_slice_that_fails_is_named():
-    rows = draw_rows(300, 3, source="web") + [
-        row | {"prediction": "z"} if n % 2 else row
-        for n, row in enumerate(draw_rows(100, 4, source="mail"))
-    ]
-    parts = certify_plain(plain_table(rows), by="source").slices
-    assert {part.name: part.worse for part in parts} == {"web": False, "mail": True}
-    for part in parts:
-        right = [r["prediction"] == r["truth"] for r in rows if r["source"] == part.name]
-        assert part.right == pytest.approx(sum(right) / len(right))
+def test_share_and_errors_by_class_agree_with_the_rows():
+    finding = certify_plain(plain_table(rows := draw_rows(300, 3)), error=0.2)
+    least = finding.certificate.threshold
+    for one in finding.classes:
+        of_class = [row for row in rows if row["truth"] == one.name]
+        given = [row for row in of_class if float(row["confidence"]) >= least]
+        wrong = [row for row in given if row["prediction"] != row["truth"]]
+        assert (one.items, one.share) == (len(of_class), len(given) / len(of_class))
+        assert one.error == pytest.approx(len(wrong) / len(given))
 
 
 def test_the_next_rows_are_unlabelled_and_differ_between_the_two():

@@ -57,6 +57,6 @@ def test_systems_of_promptfoo_are_told_apart_by_their_index(example):
     (example / PROMPTFOO).write_text(json.dumps(content))
     table = made_by(PROMPTFOO, "promptfoo.jsonl")
     assert len(table.rows) == len(results) // 2 == 24
-    assert (table.columns.truth, table.columns.text) == ("label", "text")
+    assert (table.columns["truth"], table.columns["text"]) == ("label", "text")
     assert (table.predictions == table.truths).sum() == right[0]
-    assert (table.column(table.columns.rival) == table.truths).sum() == right[1]
+    assert (table.cells("rival") == table.truths).sum() == right[1]

@@ -1,6 +1,5 @@
 """`lastword certify`: makes a certificate from labelled records, or advises against one."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,6 @@ _table = partial(typer.Option, rich_help_panel="Table of predictions (guessed if
 
 if TYPE_CHECKING:
     from lastword.trust.certification import Outcome
-    from lastword.trust.slices import Slice
     from lastword.trust.terms import Terms
 
 
@@ -58,13 +56,6 @@ def certify(
         str,
         typer.Option(help="Methods to choose from: trace, names with commas (pmi@0.5), or all."),
     ] = "trace",
-    by: Annotated[
-        str | None,
-        typer.Option(
-            help="Report slices by truth, answer, group or benchmark; for a table of predictions, "
-            "by one of its columns."
-        ),
-    ] = None,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Fit a temperature to the probabilities.")
     ] = False,
@@ -94,13 +85,18 @@ def certify(
     """Determine which overrides may be applied, or how good predictions are, with a guarantee."""
     if runs.is_file() or (runs.suffix and not runs.exists()):
         from lastword.cli.certify_table import certify_table
-        from lastword.trust.predictions import PlainColumns
 
-        columns = PlainColumns(
-            prediction_column, truth_column, confidence_column, rival_column, group, text_column
-        )
+        named = {
+            "prediction": prediction_column,
+            "truth": truth_column,
+            "confidence": confidence_column,
+            "rival": rival_column,
+            "group": group,
+            "text": text_column,
+        }
+        columns = {meaning: column for meaning, column in named.items() if column is not None}
         shares = 0.05 if delta is None else delta, error
-        certify_table(runs, columns, name, encoding, *shares, by, out, json=json)
+        certify_table(runs, columns, name, encoding, *shares, out, json=json)
         return
     from lastword.trust.terms import Terms
 
@@ -115,14 +111,11 @@ def certify(
     if out is not None:
         check_writable(out)
     with waiting("reading records"):
-        from lastword.trust.certification import outcome, read_sample, slice_names
-        from lastword.trust.slices import slices
+        from lastword.trust.certification import outcome, read_sample
 
         sample = read_sample(runs, benchmark or (), family)
         certified = outcome(sample, terms)
         certificate, policy = certified.certificate, certified.finding.policy
-        names = None if by is None else slice_names(sample.cells, by)
-        parts = [] if names is None else slices(sample.items, names, certified.finding)
         shown = sample.shown(policy) if calibrate else None
         if shown is not None:
             certificate = certificate.calibrated(*shown)
@@ -130,13 +123,11 @@ def certify(
         write_lines(out, certificate.to_toml().splitlines())
     if json:
         entries = _to_dict(certified)
-        if by is not None:
-            entries |= {"by": by, "slices": [asdict(part) for part in parts]}
         if certificate.calibration is not None:
             entries["calibration"] = asdict(certificate.calibration)
         typer.echo(to_json(entries))
         return
-    lines = _lines(certified, by, parts)
+    lines = _lines(certified)
     if certificate.calibration is not None:
         from lastword.trust.calibration import in_words
 
@@ -166,13 +157,12 @@ def _terms_of_try(runs: Path) -> "Terms":
     return Terms(terms.alpha, terms.delta, promise=terms.promise)
 
 
-def _lines(certified: "Outcome", by: str | None, parts: "Sequence[Slice]") -> list[str]:
-    from lastword.trust.words import sliced, summary
+def _lines(certified: "Outcome") -> list[str]:
+    from lastword.trust.words import summary
 
-    sample, finding = certified.sample, certified.finding
+    sample = certified.sample
     subject = sample.subject.model, list(sample.benchmarks), sample.failed
-    lines = summary(finding, *subject, certified.controls)
-    return lines + ([] if by is None else [sliced(parts, by, finding.terms)])
+    return summary(certified.finding, *subject, certified.controls)
 
 
 def _to_dict(certified: "Outcome") -> dict[str, Any]:

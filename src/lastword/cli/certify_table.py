@@ -8,7 +8,7 @@ import typer
 from lastword.cli.output import printable, say, write_lines
 from lastword.files.strict_json import to_json
 from lastword.trust.predictions import (
-    PlainColumns,
+    Columns,
     PlainFinding,
     certify_plain,
     next_rows,
@@ -19,12 +19,11 @@ from lastword.trust.words import of_table
 
 def certify_table(
     path: Path,
-    columns: PlainColumns,
+    columns: Columns,
     name: str | None,
     encoding: str | None,
     delta: float,
     error: float | None,
-    by: str | None,
     out: Path | None,
     *,
     json: bool,
@@ -33,7 +32,7 @@ def certify_table(
     table = read_plain(path, columns, name, encoding)
     for note in table.notes:
         say(note)
-    finding = certify_plain(table, delta=delta, error=error, by=by)
+    finding = certify_plain(table, delta=delta, error=error)
     words = of_table(finding)
     files = [] if out is None else _write(finding, words, out)
     if json:
@@ -74,6 +73,6 @@ def _to_dict(finding: PlainFinding, words: list[str]) -> dict[str, object]:
         "threshold": None if rung is None else asdict(rung),
         "labelled": errors.items,
         "groups": errors.groups,
-        "slices": [asdict(part) for part in finding.slices],
+        "classes": [asdict(one) for one in finding.classes],
         "next": len(next_rows(finding.table)),
     }

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from lastword.errors import InputError, RecordError
+from lastword.errors import RecordError
 from lastword.records.cells import Cell
 from lastword.records.info import RunInfo, find_cells, read_run
 from lastword.records.recheck import recheck
@@ -34,11 +34,6 @@ from lastword.trust.policy import (
 from lastword.trust.record_groups import groups
 from lastword.trust.subject import CertifiedProbe, Subject
 from lastword.trust.terms import Terms
-
-if TYPE_CHECKING:
-    pass
-
-_SLICES = ("truth", "answer", "group", "benchmark")
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,38 +132,6 @@ def sample_of(
         means=batch_means,
         run=first,
     )
-
-
-def slice_names(cells: Sequence[Cell], by: str) -> list[str]:
-    """Return the slice of each item that counts for MC1.
-
-    Args:
-        cells: The cells of the items.
-        by: `truth`, the text of the first true candidate; `answer`, that of the model's answer;
-            `group`; or `benchmark`.
-
-    Raises:
-        InputError: There are no such slices.
-        RecordError: An item has no group.
-    """
-    if by not in _SLICES:
-        raise InputError(f"--by takes {', '.join(_SLICES)}, not {by!r:.80}")
-    return [name for cell in cells for name in _slice_names(cell, by)]
-
-
-def _slice_names(cell: Cell, by: str) -> list[str]:
-    if by == "benchmark":
-        return [cell.benchmark] * len(cell.mc1_places)
-    names: dict[int, str] = {}
-    for items, frame in cell.slices("id", "candidates", "truthful", "base_index", "shared"):
-        for place, row in zip(items.tolist(), frame.to_dict("records"), strict=True):
-            if by == "group" and not isinstance(row.get("shared"), str):
-                raise RecordError(
-                    f"item {row['id']} names no group: give one to each item, or --by truth"
-                )
-            index = row["base_index"] if by == "answer" else list(row["truthful"]).index(True)
-            names[place] = row["shared"] if by == "group" else str(row["candidates"][int(index)])
-    return [names[place] for place in cell.mc1_places.tolist()]
 
 
 @dataclass(frozen=True, eq=False)

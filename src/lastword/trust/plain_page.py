@@ -1,4 +1,4 @@
-"""The page of a plain table: its guarantees, the errors by coverage, and the slices."""
+"""The page of a plain table: its guarantees, the errors by coverage, and the classes."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -8,8 +8,8 @@ bound of the accuracy, and the gain over the rival.
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from lastword.model.weights.identity import text_digest
 from lastword.trust.automation import (
     ERRORS,
     Automation,
-    Confidence,
     Errors,
     Estimate,
     Rung,
@@ -41,10 +40,10 @@ from lastword.trust.policy import OFF, PREDICTION, Policy
 from lastword.trust.second_round import deal
 from lastword.trust.subject import Predictions
 from lastword.trust.terms import Terms
-from lastword.trust.testing import holm
 
 _SHOWN = 3  # maximum number of pairs in a note
 NEXT = 40  # number of rows to label next
+# The meanings of columns, with the names by which they are guessed.
 _NAMES = {
     "prediction": ("prediction", "predicted", "predicted_label", "pred", "y_pred", "output"),
     "truth": ("truth", "label", "target", "gold", "expected", "y_true", "actual"),
@@ -55,18 +54,8 @@ _NAMES = {
     "trained": ("trained",),
 }
 
-
-@dataclass(frozen=True)
-class PlainColumns:
-    """Columns of a plain table by their meaning; None for columns to guess."""
-
-    prediction: str | None = None
-    truth: str | None = None
-    confidence: str | None = None
-    rival: str | None = None
-    group: str | None = None
-    text: str | None = None
-    trained: str | None = None
+Row = Mapping[str, str]
+Columns = Mapping[str, str]  # names of columns by their meaning
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,32 +65,40 @@ class PlainTable:
     Attributes:
         name: Name of the system that predicts.
         rows: All rows, as text by column.
-        columns: Columns by their meaning; None for those that the table lacks.
-        confidence: A number per row that grows with certainty, or None.
+        columns: The columns that the table has, by their meaning.
         notes: Guesses about the table, in words.
     """
 
     name: str
-    rows: Sequence[Mapping[str, str]]
-    columns: PlainColumns
-    confidence: Float[np.ndarray, " rows"] | None = None
+    rows: Sequence[Row]
+    columns: Columns
     notes: tuple[str, ...] = ()
 
-    def column(self, name: str) -> np.ndarray:
-        """Return the cells of a column [rows]."""
+    def cells(self, meaning: str) -> np.ndarray:
+        """Return the cells of a column; empty ones if the table lacks it [rows]."""
+        name = self.columns.get(meaning, "")
         return np.array([row.get(name, "") for row in self.rows], dtype=object)
 
     @cached_property
     def truths(self) -> np.ndarray:
         """The right answers; empty where unknown [rows]."""
-        assert self.columns.truth is not None
-        return self.column(self.columns.truth)
+        return self.cells("truth")
 
     @cached_property
     def predictions(self) -> np.ndarray:
         """The predictions [rows]."""
-        assert self.columns.prediction is not None
-        return self.column(self.columns.prediction)
+        return self.cells("prediction")
+
+    @cached_property
+    def confidence(self) -> Float[np.ndarray, " rows"] | None:
+        """A number per row that grows with certainty; None without this column."""
+        return self.cells("confidence").astype(float) if "confidence" in self.columns else None
+
+    @cached_property
+    def trained(self) -> Bool[np.ndarray, " rows"]:
+        """True for rows whose text trained the system, as `lastword decide` marks them."""
+        marks = self.cells("trained")
+        return np.array([mark.casefold() in ("true", "1") for mark in marks], dtype=bool)
 
     @cached_property
     def labelled(self) -> Bool[np.ndarray, " rows"]:
@@ -109,21 +106,14 @@ class PlainTable:
         return np.asarray((self.truths != "") & ~self.trained, dtype=bool)
 
     @cached_property
-    def trained(self) -> Bool[np.ndarray, " rows"]:
-        """True for rows whose text trained the system, as `lastword decide` marks them."""
-        marks = self.column(self.columns.trained or "")
-        return np.array([str(mark).casefold() in ("true", "1") for mark in marks], dtype=bool)
-
-    @cached_property
     def groups(self) -> Int[np.ndarray, " labelled"]:
         """The number of each labelled row's group: rows with one group value, or one text."""
-        group, text = self.columns.group or "", self.columns.text or ""
-        marks = []
-        for place in np.flatnonzero(self.labelled).tolist():
-            row = self.rows[place]
-            keys = {"group": row.get(group, ""), "text": normal(row.get(text, ""))}
-            marks.append([f"{kind} {key}" for kind, key in keys.items() if key])
-        return numbers(marks)
+        pairs = zip(self.cells("group"), map(normal, self.cells("text")), strict=True)
+        marks = [
+            [f"{kind} {key}" for kind, key in (("group", group), ("text", text)) if key]
+            for group, text in pairs
+        ]
+        return numbers([marks[place] for place in np.flatnonzero(self.labelled)])
 
     @property
     def digest(self) -> str:
@@ -134,13 +124,17 @@ class PlainTable:
 
 def read_plain(
     path: Path,
-    columns: PlainColumns | None = None,
+    columns: Columns | None = None,
     name: str | None = None,
     encoding: str | None = None,
 ) -> PlainTable:
     """Return the plain table of a CSV, TSV, Excel, JSON lines or Parquet file.
 
-    Samples of lm-evaluation-harness and results of promptfoo (JSON) are read as they are.
+    Args:
+        path: The file.
+        columns: Names of columns by their meaning; others are guessed.
+        name: Name of the system; by default the file's.
+        encoding: Encoding of the file; by default UTF-8.
 
     Raises:
         InputError: The file cannot be read, a column is missing, a prediction is empty, a
@@ -156,8 +150,8 @@ def read_plain(
 
 
 def plain_table(
-    rows: Sequence[Mapping[str, str]],
-    columns: PlainColumns | None = None,
+    rows: Sequence[Row],
+    columns: Columns | None = None,
     name: str = "predictions",
     places: Sequence[str] = (),
     notes: Sequence[str] = (),
@@ -165,38 +159,55 @@ def plain_table(
 ) -> PlainTable:
     """Return rows as a plain table; arguments and errors are those of `read_plain`."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    columns, guesses = _guessed(names, columns, source)
-    places = places or [f"row {n}" for n in range(1, len(rows) + 1)]
-
-    def check(fault: Callable[[Mapping[str, str]], str | None]) -> None:
-        for place, row in zip(places, rows, strict=True):
-            if (what := fault(row)) is not None:
-                raise InputError(f"{source}, {place}: {what}")
-
-    assert columns.prediction is not None and columns.truth is not None
-    prediction, truth, rival = columns.prediction, columns.truth, columns.rival
-    check(lambda row: None if row.get(prediction) else f"{prediction!r} is empty")
-    if not any(row.get(truth) for row in rows):
-        raise InputError(f"{source}: no row has a truth in the column {truth!r}")
+    columns, guesses = _guessed(names, columns or {}, source)
     table = PlainTable(name, rows, columns)
-    trained = int((table.trained & (table.truths != "")).sum())
+    places = places or [f"row {n}" for n in range(1, len(rows) + 1)]
+    for meaning in ("prediction", "rival", "confidence"):
+        for place, cell in zip(places, table.cells(meaning), strict=True):
+            if meaning in columns and (fault := _fault(meaning, cell)) is not None:
+                raise InputError(f"{source}, {place}: {columns[meaning]!r} {fault}")
+    if not (table.truths != "").any():
+        raise InputError(f"{source}: no row has a truth in the column {columns['truth']!r}")
     if not table.labelled.any():
         raise InputError(f"{source}: all rows with a truth trained the system; label others")
-    left_out = f"left out {counted(trained, 'row')} that trained the system: they prove nothing"
-    if rival is not None:
-        check(lambda row: None if row.get(rival) else f"{rival!r} is empty")
-    confidence = None
-    if (column := columns.confidence) is not None:
-        check(lambda row: _no_number(column, row.get(column, "")))
-        confidence = np.array([float(row[column]) for row in rows])
-    answers = [row[name] for row in rows for name in (prediction, rival) if name is not None]
-    alike = _alike({*answers}, {row.get(truth, "") for row in rows} - {""})
-    notes = [*notes, *guesses, *alike, *([left_out] if trained else [])]
-    return replace(table, confidence=confidence, notes=tuple(notes))
+    return replace(table, notes=(*notes, *guesses, *_notes(table)))
 
 
-def _alike(answers: set[str], truths: set[str]) -> list[str]:
-    """Return a note on answers that differ from a truth only in spelling, and count as wrong."""
+def _guessed(names: Sequence[str], chosen: Columns, source: str) -> tuple[Columns, list[str]]:
+    """Return the columns by their meaning, and a note about those that were guessed."""
+    by_name = {name.strip().casefold(): name for name in reversed(names)}
+    columns, guesses = dict(chosen), []
+    for name in chosen.values():
+        if name not in names:
+            raise InputError(f"{source} has no column {name!r}; it has {', '.join(names)}")
+    for meaning in [meaning for meaning in _NAMES if meaning not in chosen]:
+        candidates = [by_name[key] for key in _NAMES[meaning] if key in by_name]
+        if free := [name for name in candidates if name not in columns.values()]:
+            columns[meaning] = free[0]
+            guesses.append(f"{meaning} is column {guessed_name(free[0], names)}")
+        elif meaning in ("prediction", "truth"):
+            raise InputError(
+                f"{source} has no column for the {meaning}; it has {', '.join(names)}. Name it: "
+                f"{meaning}=NAME (in a command --{meaning}-column NAME)"
+            )
+    return columns, [f"guessed: {', '.join(guesses)}"] if guesses else []
+
+
+def _fault(meaning: str, cell: str) -> str | None:
+    """Return why a cell is invalid, or None."""
+    if meaning != "confidence":
+        return None if cell else "is empty"
+    try:
+        if math.isfinite(float(cell)):
+            return None
+    except ValueError:
+        pass
+    return f"is {cell!r:.40}, expected a finite number"
+
+
+def _notes(table: PlainTable) -> Iterator[str]:
+    """Yield notes on answers that differ from a truth only in spelling, and on trained rows."""
+    answers, truths = {*table.predictions, *table.cells("rival")} - {""}, {*table.truths} - {""}
     by_spelling = {spelling(truth): truth for truth in sorted(truths)}
     pairs = [
         f"`{answer}` and `{by_spelling[spelling(answer)]}`"
@@ -204,53 +215,21 @@ def _alike(answers: set[str], truths: set[str]) -> list[str]:
         if spelling(answer) in by_spelling
     ]
     more = f" and {len(pairs) - _SHOWN} more pairs" if len(pairs) > _SHOWN else ""
-    shown = ", ".join(pairs[:_SHOWN])
-    note = f"predictions and truths differ in spelling, and count as different: {shown}{more}"
-    return [note] if pairs else []
-
-
-def _no_number(column: str, text: str) -> str | None:
-    try:
-        if math.isfinite(float(text)):
-            return None
-    except ValueError:
-        pass
-    return f"{column!r} is {text!r:.40}, expected a finite number"
-
-
-def _guessed(
-    names: Sequence[str], columns: PlainColumns | None, source: str
-) -> tuple[PlainColumns, list[str]]:
-    """Return the columns by their meaning, and a note about those that were guessed."""
-    roles = asdict(columns or PlainColumns())
-    by_name = {name.strip().casefold(): name for name in reversed(names)}
-    guesses = []
-    for meaning, name in roles.items():
-        if name is not None:
-            if name not in names:
-                raise InputError(f"{source} has no column {name!r}; it has {', '.join(names)}")
-            continue
-        # A column has one role, which the user's choice decides first.
-        candidates = [by_name[key] for key in _NAMES[meaning] if key in by_name]
-        roles[meaning] = next((name for name in candidates if name not in roles.values()), None)
-        if roles[meaning] is not None:
-            guesses.append(f"{meaning} is column {guessed_name(roles[meaning], names)}")
-        elif meaning in ("prediction", "truth"):
-            raise InputError(
-                f"{source} has no column for the {meaning}; it has {', '.join(names)}. Name it: "
-                f"{meaning}=NAME (in a command --{meaning} NAME)"
-            )
-    return PlainColumns(**roles), [f"guessed: {', '.join(guesses)}"] if guesses else []
+    if pairs:
+        shown = ", ".join(pairs[:_SHOWN])
+        yield f"predictions and truths differ in spelling, and count as different: {shown}{more}"
+    if trained := int((table.trained & (table.truths != "")).sum()):
+        yield f"left out {counted(trained, 'row')} that trained the system: they prove nothing"
 
 
 @dataclass(frozen=True)
-class PlainSlice:
-    """Accuracy on a part of the rows; `worse` if it is below that of the others, by Holm."""
+class ClassErrors:
+    """The rows of one class: the share that is answered, and the share of wrong answers there."""
 
     name: str
     items: int
-    right: float
-    worse: bool
+    share: float
+    error: float | None
 
 
 @dataclass(frozen=True)
@@ -265,7 +244,6 @@ class PlainFinding:
     table: PlainTable
     certificate: Certificate
     curve: tuple[Rung, ...] = ()
-    slices: tuple[PlainSlice, ...] = ()
 
     @property
     def estimates(self) -> list[Estimate]:
@@ -278,9 +256,22 @@ class PlainFinding:
         assert self.certificate.errors is not None
         return self.certificate.errors
 
+    @property
+    def classes(self) -> Iterator[ClassErrors]:
+        """The given answers by true class: a promise about all does not hold for each of them."""
+        table, least = self.table, self.certificate.threshold
+        given = table.labelled.copy()
+        if least is not None and table.confidence is not None:
+            given &= table.confidence >= least
+        wrong = table.predictions != table.truths
+        for name in sorted({*table.truths[table.labelled]}):
+            among = table.labelled & (table.truths == name)
+            error = float(wrong[among & given].mean()) if (among & given).any() else None
+            yield ClassErrors(name, int(among.sum()), float(given[among].mean()), error)
+
 
 def certify_plain(
-    table: PlainTable, *, delta: float = 0.05, error: float | None = None, by: str | None = None
+    table: PlainTable, *, delta: float = 0.05, error: float | None = None
 ) -> PlainFinding:
     """Test all statements about a plain table.
 
@@ -289,27 +280,25 @@ def certify_plain(
         delta: Maximum probability that one of the guarantees does not hold.
         error: Maximum share of wrong answers among those that are given, the only guarantee then;
             None for a bound of the accuracy, and of the gain over the rival.
-        by: Column of the slices; by default the prediction.
 
     Raises:
-        InputError: A share is not between 0 and 1, there is no confidence for `error`, or no such
-            column.
+        InputError: A share is not between 0 and 1, or there is no confidence for `error`.
     """
     terms = Terms(delta=delta, error=error, methods=(PREDICTION,), promise="gain")
-    if by is not None and not any(by in row for row in table.rows):
-        raise InputError(f"the table has no column {by!r} to slice by")
     if error is not None and table.confidence is None:
         raise InputError(
             "--error needs a column of confidences; name it by --confidence-column NAME"
         )
-    labelled, groups = table.labelled, table.groups
+    labelled, groups, pool = table.labelled, table.groups, table.confidence
     wrong = (table.predictions != table.truths)[labelled]
     trials: tuple[Trial, ...] = ()
-    if table.columns.rival is not None:
-        base = (table.column(table.columns.rival) == table.truths)[labelled]
+    if "rival" in table.columns:
+        base = (table.cells("rival") == table.truths)[labelled]
         policy = Policy((PREDICTION,), 0.0, PREDICTION)
         trials = (Trial(policy, 0.5, Evidence.of(base, ~wrong, groups)),)
-    curve = () if table.confidence is None else tuple(_curve(table.confidence, table, wrong))
+    curve: tuple[Rung, ...] = ()
+    if pool is not None:
+        curve = tuple(rungs(pool[labelled], wrong, groups, quantiles(pool), pool))
     certificate = Certificate(
         Predictions(table.name, table.digest),
         terms,
@@ -319,52 +308,19 @@ def certify_plain(
         Errors.of(wrong, groups),
         date=now(),
     )
-    parts = table.column(by or str(table.columns.prediction))[labelled]
-    return PlainFinding(table, certificate, curve, _slices(parts, wrong, groups, delta))
+    return PlainFinding(table, certificate, curve)
 
 
-def _curve(confidence: Confidence, table: PlainTable, wrong: np.ndarray) -> list[Rung]:
-    known = confidence[table.labelled]
-    return rungs(known, wrong, table.groups, quantiles(confidence), confidence)
-
-
-def _slices(
-    parts: np.ndarray, wrong: np.ndarray, groups: np.ndarray, delta: float
-) -> tuple[PlainSlice, ...]:
-    """Return the accuracy of each part, tested against the others by Fisher and Holm.
-
-    The tests use one row of each group, so that the rows are independent.
-    """
-    from scipy.stats import fisher_exact
-
-    _, first = np.unique(groups, return_index=True)
-    names = np.unique(parts.astype(str)).tolist()
-    p = []
-    for name in names:
-        inside = parts[first] == name
-        table = [
-            [int((wrong[first] & side).sum()), int((~wrong[first] & side).sum())]
-            for side in (inside, ~inside)
-        ]
-        p.append(float(fisher_exact(table, alternative="greater").pvalue))
-    worse = holm(np.array(p)) <= delta
-    return tuple(
-        PlainSlice(name, int(inside.sum()), float(1 - wrong[inside].mean()), bool(low))
-        for name, low in zip(names, worse, strict=True)
-        for inside in [parts == name]
-    )
-
-
-def next_rows(table: PlainTable, count: int = NEXT) -> list[Mapping[str, str]]:
+def next_rows(table: PlainTable, count: int = NEXT) -> list[Row]:
     """Return rows to label next, drawn at random (method, section 20).
 
     With a rival they are unlabelled rows on which the two predictions differ, because others carry
     no information about the gain; without one, any unlabelled rows. Each text is drawn once.
     """
     free = (table.truths == "") & ~table.trained
-    if table.columns.rival is not None:
-        free &= table.predictions != table.column(table.columns.rival)
+    if "rival" in table.columns:
+        free &= table.predictions != table.cells("rival")
     places = np.flatnonzero(free)
-    text = table.columns.text or ""
-    texts = [[normal(table.rows[i].get(text, "")) or f"row {i}"] for i in places.tolist()]
-    return [table.rows[i] for i in places[deal(numbers(texts).tolist(), SEED)][:count].tolist()]
+    texts = zip(places, table.cells("text")[places], strict=True)
+    copies = numbers([[normal(text) or f"row {place}"] for place, text in texts])
+    return [table.rows[place] for place in places[deal(copies.tolist(), SEED)][:count]]

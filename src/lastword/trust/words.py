@@ -8,7 +8,6 @@ from lastword.trust.automation import Automation, Estimate
 from lastword.trust.claims import ControlResults, Finding, Trial
 from lastword.trust.policy import GATED, TRACE, Policy
 from lastword.trust.predictions import PlainFinding
-from lastword.trust.slices import Slice
 from lastword.trust.terms import Terms
 
 ALLOWED = "Allowed: "
@@ -103,20 +102,6 @@ def _promise(terms: Terms, of: str = "") -> str:
     return f"at most {_limit(terms.alpha)} {of}are broken and {_GAIN}"
 
 
-def sliced(parts: Sequence[Slice], by: str, terms: Terms) -> str:
-    """Return a sentence about the slices that keep the promise alone, or break too much."""
-    if not parts:
-        return f"By {by}: no override is allowed in any slice."
-    breaks = terms.promise == "breaks"
-    at_most = f"at most {_limit(terms.alpha)} broken" if breaks else "a gain"
-    holds = [part.name for part in parts if part.holds]
-    exceeds = [f"{p.name} ({p.broken} of {p.items})" for p in parts if p.exceeds]
-    alone = f"{at_most} is shown for {', '.join(holds) or 'no slice'} alone"
-    worse = "more than that" if breaks else "more broken than corrected"
-    warning = f" Warning: {worse} in {', '.join(exceeds)}." if exceeds else ""
-    return f"By {by} ({counted(len(parts), 'slice')}): {alone}.{warning}"
-
-
 def in_words(policy: Policy) -> str:
     """Return `overrides by decisive and early with a margin of at least 0.5 nats`."""
     if not policy.operators:
@@ -131,9 +116,6 @@ def in_words(policy: Policy) -> str:
 def of_table(finding: PlainFinding) -> list[str]:
     """Return the results of a plain table, the most important sentence first."""
     lines = [*_automated(finding), *_over_rival(finding), *_accuracy(finding)]
-    if worse := [part for part in finding.slices if part.worse]:
-        named = ", ".join(f"`{p.name}` ({percent(p.right)} of {p.items})" for p in worse)
-        lines.append(f"Accuracy is below that of the other rows on: {named}.")
     lines.append(
         "This holds for rows like the labelled ones. It says nothing about the model behind the "
         "predictions, which was not seen."
