@@ -19,7 +19,6 @@ import torch
 
 from lastword import Decider, Tracer
 from lastword.lab.benchmarks import find
-from lastword.lab.demo.story import REAL
 from lastword.lab.evaluation.runner import evaluate
 from lastword.lab.evaluation.statistics import judge
 from lastword.lab.evaluation.work import Work
@@ -35,6 +34,7 @@ from lastword.trust.words import summary
 
 RESULT = Path(__file__).parent / "results" / "demo.json"
 COMMAND = "lastword get smollm2-135m && OMP_NUM_THREADS=1 python experiments/demo.py RUNS"
+MODEL = "lastword/smollm2-135m"
 SORTS = ("plain", "popular", "pair")
 FORMS = ("multi", "binary")
 PARTS = ("clean", "contested", "overwritten", "revised", "seen", "unseen")
@@ -52,7 +52,7 @@ CHOOSERS: Mapping[str, Callable[[Decision], Numbers]] = {
 
 def main(runs: Path) -> None:
     """Compute the missing records, and write the figures."""
-    cell = run(REAL.model, REAL.benchmark, runs)
+    cell = run(MODEL, "everyday", runs)
     organisms = {name: organism(run(EMBEDDED + name, "demo", runs)) for name in get_args(Name)}
     made_with = {"torch": torch.__version__, "threads": torch.get_num_threads()}
     result = {"command": COMMAND, **made_with, "real": real(cell), "organisms": organisms}
@@ -71,7 +71,7 @@ def real(folder: Path) -> dict[str, Any]:
     records, sample = decisions(load_records(folder)), read_sample(folder)
     answers = [(r.base_index, r.index) for r in records]
     return {
-        "model": REAL.model,
+        "model": MODEL,
         "invariant": sample.run["invariant"],
         "items": len(records),
         "pairs": len(pairs(records)),
@@ -145,7 +145,7 @@ def at(record: Decision, depth: int) -> np.ndarray:
 def certificate(sample: Sample) -> list[str]:
     """Return the lines that `lastword certify` prints."""
     certified = outcome(sample, Terms())
-    subject = REAL.model, [*sample.benchmarks], sample.failed
+    subject = MODEL, [*sample.benchmarks], sample.failed
     return summary(certified.finding, *subject, certified.controls)
 
 

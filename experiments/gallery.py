@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from synthetic import cells
 
 from lastword.lab.benchmarks import find
-from lastword.lab.demo.story import FIRST_DEEP
+from lastword.lab.demo import FIRST_DEEP
 from lastword.lab.report import draw
 from lastword.lab.report.build import ReportInput, write
 from lastword.lab.report.figures import trajectory

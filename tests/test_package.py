@@ -91,9 +91,7 @@ def test_a_model_of_a_checkout_is_refused_with_advice_outside_the_tree(name, ins
 @pytest.mark.slow
 def test_the_wheel_runs_the_demo_outside_the_tree(installed, tmp_path):
     out = run_elsewhere(installed, tmp_path, "-m", "lastword", "demo")
-    assert "under the certificate" in out
-    page = (tmp_path / "demo.html").read_text(encoding="utf-8")
-    assert "<script" in page and "default-src 'none'" in page
+    assert "allowed: the scores differ by" in out
 
 
 def metadata(**variables: str) -> dict[str, Any]:

@@ -8,9 +8,8 @@ from tiers import by_night
 
 from lastword import Tracer
 from lastword.decide.batch import Scope
-from lastword.lab.benchmarks.demo import items
-from lastword.lab.demo.story import REAL as PART
-from lastword.lab.demo.story import answer, gain
+from lastword.lab.benchmarks import find
+from lastword.lab.demo import answer, items
 from lastword.model import named
 from lastword.model.options import LoadOptions
 from lastword.records.cells import mean
@@ -30,24 +29,25 @@ BY_READING = ("popular/042", "pair/051/b", "pair/056/a")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", by_night(ORGANISMS, ["organism", "mix"]))
 def test_the_embedded_models_give_the_stored_results(name):
-    records = answer(Tracer.demo(name), items(), lambda decisions, *_: decisions, "decide")
+    records = answer(Tracer.demo(name), items())
     for form in ("multi", "binary"):
         some, stored = [r for r in records if form in str(r.id)], ORGANISMS[name][form]
         means = {"mc1_base": mean([r.share("mc1", base=True) for r in some])}
         means["mc1"] = mean([r.share("mc1") for r in some])
         means["mc2"] = mean([mc2(r.scores, r.truthful) for r in some])
         assert means == pytest.approx({key: stored[key] for key in means}, abs=1e-5)
-        assert fixed_and_broken([gain(r) for r in some]) == (stored["fixed"], stored["broken"])
+        assert fixed_and_broken([r.gain for r in some]) == (stored["fixed"], stored["broken"])
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(named.find(MODEL) is None, reason=f"no {MODEL.file}: {MODEL.advice}")
 def test_the_real_model_gives_the_stored_answers(once):
-    items = PART.items()
+    everyday = find("everyday")
+    items = everyday.load().items(everyday.template())
     assert len(REAL["answers"]) == len(REAL["base_answers"]) == len(items)
     pairs = zip(REAL["base_answers"], REAL["answers"], strict=True)
     stored = {item.id: pair for item, pair in zip(items, pairs, strict=True)}
-    real = once(LoadOptions(PART.model))
+    real = once(LoadOptions(REAL["model"]))
     chosen = [*items[:10], *(item for item in items if item.id in BY_READING)]
     decisions = real.correct_encoded(real.encode(chosen), Scope("all", "none", readings=True))
     answers = {decision.id: decision for decision in decisions}

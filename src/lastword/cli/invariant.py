@@ -48,7 +48,7 @@ def read_factors(model: str, theta: "Theta", revision: str | None, gguf: str | N
     from lastword.model.weights.invariant import model_invariant, read_invariant
 
     if model.startswith(EMBEDDED):
-        from lastword.lab.demo import load
+        from lastword.model.embedded import load
 
         folder = load(model.removeprefix(EMBEDDED))[0]
         return model_invariant(folder, theta=theta, readings=True)
