@@ -115,7 +115,8 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
     from lastword.decide.states import read_states
     from lastword.probes import bag_of_words, fit_state
     from lastword.probes.state import POOLINGS
-    from lastword.trust.claims import Claim, judge
+    from lastword.trust.claims import Trial, judge
+    from lastword.trust.evidence import Evidence
     from lastword.trust.policy import OFF, family
     from lastword.trust.terms import Terms
 
@@ -161,7 +162,10 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
             groups = sample.items.groups[labels]
             changed = {p: predicted[p][labels] != predicted[OFF][labels] for p in shares}
             best = judge(
-                [Claim(p, n, right[OFF], right[p], groups, changed[p]) for p, n in shares.items()],
+                [
+                    Trial(p, share, Evidence.of(right[OFF], right[p], groups, changed[p]))
+                    for p, share in shares.items()
+                ],
                 terms,
             ).policy
             which = best.method if best.operators else "the model"

@@ -37,7 +37,8 @@ from lastword.probes.controls import features_of_cell
 from lastword.probes.linear import PENALTIES
 from lastword.probes.trajectory import Options, fit_trajectory
 from lastword.trust.certification import Sample
-from lastword.trust.claims import Claim, judge
+from lastword.trust.claims import Trial, judge
+from lastword.trust.evidence import Evidence
 from lastword.trust.policy import OFF, Policy, Promise, family, is_probe
 from lastword.trust.terms import Terms
 
@@ -214,19 +215,21 @@ def simulate(
         methods = tuple(dict.fromkeys(policy.method for policy in population.shares[name]))
         terms = Terms(ALPHA, methods=methods, promise=promise)
         shown = {p: population.shown[name].get(p, by_probe) for p in population.shares[name]}
-        claims = [
-            Claim(
+        trials = [
+            Trial(
                 policy,
                 population.shares[name][policy],
-                base[places],
-                answers[places] == truths[places],
-                population.groups[places],
-                answers[places] != population.base[places],
+                Evidence.of(
+                    base[places],
+                    answers[places] == truths[places],
+                    population.groups[places],
+                    answers[places] != population.base[places],
+                ),
             )
             for policy, answers in shown.items()
             for places in [test if is_probe(policy.method) else some]
         ]
-        finding = judge(claims, terms)
+        finding = judge(trials, terms)
         if finding.chosen is None:
             results[name] = None
             continue

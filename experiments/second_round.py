@@ -35,7 +35,8 @@ from lastword.decide.questionnaire import prepare
 from lastword.probes import fit_state
 from lastword.probes.state import StateProbe, can_fit
 from lastword.probes.threshold import answers_by_itself, choose_threshold, of_options
-from lastword.trust.claims import Claim, judge
+from lastword.trust.claims import Trial, judge
+from lastword.trust.evidence import Evidence
 from lastword.trust.policy import Policy
 from lastword.trust.second_round import DrawnRows, deal
 from lastword.trust.terms import Terms
@@ -113,8 +114,8 @@ def by_split(population: Population, labels: int, rng: np.random.Generator, *, h
     # The unconditional test belongs to the name of a probe; other methods have the sign test.
     name = "probe" if held else "pooled"
     terms = Terms(delta=DELTA, methods=(name,), promise="gain")
-    claim = Claim(Policy((name,), 0.0, name), 1.0, model, right, population.groups[test])
-    finding = judge([claim], terms)
+    evidence = Evidence.of(model, right, population.groups[test])
+    finding = judge([Trial(Policy((name,), 0.0, name), 1.0, evidence)], terms)
     bound = finding.worth["net_at_least"] if finding.chosen else 0.0
     return finding.chosen is not None, bound, population.gain(answers, fit)
 

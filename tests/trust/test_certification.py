@@ -15,8 +15,9 @@ from lastword.records.frame import load_records
 from lastword.records.info import RUN_FILE
 from lastword.rule.theta import Theta
 from lastword.trust.certification import Outcome, read_sample
-from lastword.trust.claims import ControlResults, certify, claims
+from lastword.trust.claims import ControlResults, certify
 from lastword.trust.drift import statistics
+from lastword.trust.evidence import Evidence
 from lastword.trust.terms import Terms
 
 
@@ -177,15 +178,13 @@ def test_edited_blind_scores_are_refused(tmp_path, name, message):
             read_sample(tmp_path / "both")
 
 
-def test_a_failed_item_counts_as_broken(tmp_path):
-    write_benchmarks(tmp_path, "halueval-qa", items=60)
-    items = read_sample(tmp_path).items
-    whole = claims(items, "mix", Terms())
-    failing = claims(items, "mix", Terms(), failed=3)
-    for pair in zip(whole, failing, strict=True):
-        a, b = (claim.evidence for claim in pair)
-        assert (b.items, b.broken, b.groups) == (a.items + 3, a.broken + 3, a.groups + 3)
-        assert b.fixed == a.fixed
+@pytest.mark.parametrize("groups", [[0, 1, 2, 3, 4, 5], [0, 0, 1, 1, 1, 2]])
+def test_a_failed_item_is_a_group_that_is_broken(groups):
+    base, shown = np.array([1, 0, 1, 0, 1, 1]) > 0, np.array([1, 1, 0, 0, 1, 1]) > 0
+    failing = Evidence.of(base, shown, np.array(groups)).with_failed(3)
+    more = np.append(base, [True] * 3), np.append(shown, [False] * 3)
+    expected = Evidence.of(*more, np.append(groups, [6, 7, 8]))
+    assert vars(failing) == pytest.approx(vars(expected))
 
 
 def test_records_without_texts_are_copies_if_their_scores_are_equal(tmp_path):

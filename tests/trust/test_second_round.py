@@ -5,7 +5,8 @@ import pytest
 from scipy.stats import binomtest
 
 from lastword.errors import InputError
-from lastword.trust.claims import Claim, judge
+from lastword.trust.claims import Trial, judge
+from lastword.trust.evidence import Evidence
 from lastword.trust.policy import Policy
 from lastword.trust.second_round import DrawnRows, chance_of_proof, deal
 from lastword.trust.terms import Terms
@@ -59,5 +60,6 @@ def test_a_probe_has_the_unconditional_test():
     base, shown = np.arange(20) == 6, np.arange(20) < 6
     for method, bound in (("probe", paired_bound(6, 1, 20, 0.05)), ("pmi@1", None)):
         terms = Terms(methods=(method,), promise="gain")
-        claim = Claim(Policy((method,), 0.0, method), 1.0, base, shown, np.arange(20))
-        assert judge([claim], terms).worth.get("net_at_least") == bound
+        evidence = Evidence.of(base, shown, np.arange(20))
+        trial = Trial(Policy((method,), 0.0, method), 1.0, evidence)
+        assert judge([trial], terms).worth.get("net_at_least") == bound

@@ -29,9 +29,9 @@ from lastword.rule.geometry import tied_first
 from lastword.text.passages import Passage
 from lastword.text.question import Choice, Option, Question
 from lastword.trust.certificate import Certificate
-from lastword.trust.claims import Claim, judge
+from lastword.trust.claims import Trial, judge
 from lastword.trust.drift import sampled
-from lastword.trust.evidence import Groups
+from lastword.trust.evidence import Evidence, Groups
 from lastword.trust.groups import FRACTION, SEED, fit_part, marks, numbers
 from lastword.trust.policy import Promise, family
 from lastword.trust.terms import Terms
@@ -179,7 +179,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shown = np.array(fit.classes)[fit.scores(states).argmax(axis=1)] == np.array(truths)
         terms = Terms(ALPHA, methods=(probe.name,), promise=self.promise)
         (policy,) = family("mix", terms.methods, terms.promise)
-        finding = judge([Claim(policy, 1.0, base, shown, groups)], terms)
+        finding = judge([Trial(policy, 1.0, Evidence.of(base, shown, groups))], terms)
         if finding.chosen is None:
             return None
         reference = sampled(fit.likeness_p(states).tolist())

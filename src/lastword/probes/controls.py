@@ -119,10 +119,11 @@ def _fit(cell: Cell, places: Places, features: Sequence[Options], rng: np.random
 
 def _addition(before: PerItem, after: PerItem, together: Groups) -> Addition:
     fixed, broken = fixed_and_broken(after - before)
-    evidence = Evidence.of(before > after, after > before, together)
+    pairs = before > after, after > before
+    evidence, other_way = (Evidence.of(*pair, together) for pair in (pairs, pairs[::-1]))
     if evidence.exact:
         return Addition(mean(after), fixed, broken, mcnemar(fixed, broken))
-    p = 2 * min(evidence.gains(), evidence.loses())
+    p = 2 * min(evidence.gains(), other_way.gains())
     return Addition(mean(after), fixed, broken, min(1.0, p))
 
 

@@ -12,13 +12,13 @@ the labels that it was not fitted to, and a correction, which is not fitted, has
 
     terms = Terms(promise="gain", methods=("pmi@1", "batch-calibrated", "probe@19"))
     shares = family(scalar, terms.methods, terms.promise)  # the probe has 2/3
-    claims = [
-        Claim(policy, share, base[test], probe[test], groups[test])  # the half that tests
-        if is_probe(policy.method)
-        else Claim(policy, share, base, right[policy.method], groups)
+    trials = [
+        Trial(policy, share, Evidence.of(base[test], probe[test], groups[test]))
+        if is_probe(policy.method)  # the half that tests
+        else Trial(policy, share, Evidence.of(base, right[policy.method], groups))
         for policy, share in shares.items()
     ]
-    finding = judge(claims, terms)
+    finding = judge(trials, terms)
     finding.policy, finding.worth["net_at_least"]
 
 Graphical procedures (Bretz 2009), Holm and chains certify no more often with so few policies
@@ -32,7 +32,7 @@ import numpy as np
 
 from lastword.errors import InputError
 from lastword.trust.automation import Automation, climb, quantiles, rungs
-from lastword.trust.evidence import Evidence, Groups, Which
+from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import OFF, PREDICTION, Policy, ScalarOperator, family, is_probe
 from lastword.trust.terms import Terms
@@ -42,43 +42,6 @@ _LARGEST = 10_000_000
 _SIZES = 600
 
 LUCK = 0.05  # share of draws above which random flips count as a rival
-
-
-@dataclass(frozen=True, eq=False)
-class Claim:
-    """A way to answer, on the labels that test it.
-
-    Attributes:
-        policy: The overrides that it allows.
-        share: Share of delta; those of all claims add up to at most 1.
-        base: True where the model's answer is right [items].
-        shown: True where the answer under the policy is right [items].
-        groups: Number of each item's group [items].
-        changed: True where the two answers differ; by default, where one of them alone is right.
-    """
-
-    policy: Policy
-    share: float
-    base: Which
-    shown: Which
-    groups: Groups
-    changed: Which | None = None
-
-    def with_failed(self, failed: int) -> "Claim":
-        """Return the claim with `failed` more items, each a group that it breaks."""
-        lost, last = np.ones(failed, dtype=bool), self.groups.max(initial=-1)
-        return replace(
-            self,
-            base=np.concatenate([self.base, lost]),
-            shown=np.concatenate([self.shown, ~lost]),
-            groups=np.concatenate([self.groups, last + 1 + np.arange(failed)]),
-            changed=None if self.changed is None else np.concatenate([self.changed, lost]),
-        )
-
-    @property
-    def evidence(self) -> Evidence:
-        """The counts that the tests need."""
-        return Evidence.of(self.base, self.shown, self.groups, self.changed)
 
 
 @dataclass(frozen=True)
@@ -200,7 +163,7 @@ def certify(items: Labelled, scalar: ScalarOperator, terms: Terms, failed: int =
             f"{many} cannot certify {what} at {1 - terms.delta:g}: at least {terms.least} are "
             f"needed, without a single break; label more{more}"
         )
-    finding = judge(claims(items, scalar, terms, failed), terms)
+    finding = judge(trials(items, scalar, terms, failed), terms)
     if terms.error is None:
         return finding
     return replace(finding, automation=_automate(items, finding.policy, terms.error, terms))
@@ -218,33 +181,29 @@ def _automate(items: Labelled, policy: Policy, error: float, terms: Terms) -> Au
     return replace(untested, rungs=climb(steps, error, untested.level(terms.delta)))
 
 
-def claims(
+def trials(
     items: Labelled,
     scalar: ScalarOperator,
     terms: Terms,
     failed: int = 0,
-    probe: Claim | None = None,
-) -> list[Claim]:
-    """Return the claims of all methods of the terms; `probe` is that of a fitted probe."""
-    family_of_claims = []
+    probe: Trial | None = None,
+) -> list[Trial]:
+    """Return the trials of all methods of the terms; `probe` is that of a fitted probe."""
+    made = []
     for policy, share in family(scalar, terms.methods, terms.promise).items():
-        if probe is not None and policy == probe.policy:
-            claim = replace(probe, share=share)
-        else:
-            rows = items.mc1_base > 0, items.right(policy), items.groups, items.stands(policy)
-            claim = Claim(policy, share, *rows)
-        family_of_claims.append(claim.with_failed(failed))
-    return family_of_claims
+        fitted = probe is not None and policy == probe.policy
+        evidence = probe.evidence if probe is not None and fitted else items.evidence(policy)
+        made.append(Trial(policy, share, evidence.with_failed(failed)))
+    return made
 
 
-def judge(claims: Sequence[Claim], terms: Terms) -> Finding:
-    """Test each claim at its share of delta, and choose the best one that passes.
+def judge(trials: Sequence[Trial], terms: Terms) -> Finding:
+    """Test each policy at its share of delta, and choose the best one that passes.
 
     The best has the largest net gain per item above 0, then the fewest breaks, then the larger
     margin.
     """
-    assert sum(claim.share for claim in claims) < 1 + 1e-9
-    trials = tuple(Trial(claim.policy, claim.share, claim.evidence) for claim in claims)
+    assert sum(trial.share for trial in trials) < 1 + 1e-9
     best = best_of(trials, terms)
     most = max(trials, key=lambda trial: trial.evidence.items).evidence
     return Finding(
@@ -252,7 +211,7 @@ def judge(claims: Sequence[Claim], terms: Terms) -> Finding:
         items=most.items,
         groups=most.groups,
         base_right=most.base_right,
-        trials=trials,
+        trials=tuple(trials),
         chosen=best,
         needed=None if best else needed(trials, terms),
     )

@@ -5,7 +5,7 @@ group is one draw, whose value is the mean over its items. If every item is a gr
 values are 0 or 1 and the tests are exact.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -51,7 +51,15 @@ class Evidence:
     def of(
         cls, base: Which, shown: Which, groups: Groups, changed: Which | None = None
     ) -> "Evidence":
-        """Return the evidence of labelled items; arguments are the fields of `claims.Claim`."""
+        """Return the evidence of labelled items.
+
+        Args:
+            base: True where the model's answer is right [items].
+            shown: True where the answer under the policy is right [items].
+            groups: Number of each item's group [items].
+            changed: True where the two answers differ; by default, where one of them alone is
+                right.
+        """
         fixed, broken = ~base & shown, base & ~shown
         lost = group_means(groups, broken - fixed.astype(float))
         touched = group_means(groups, (fixed | broken).astype(float)) > 0
@@ -85,6 +93,22 @@ class Evidence:
             fixed_rate=fixed / items,
             discordant=changed,
             lost=(broken - fixed) / max(changed, 1),
+        )
+
+    def with_failed(self, failed: int) -> "Evidence":
+        """Return the evidence with more items, each a group that the policy breaks."""
+        groups, discordant = self.groups + failed, self.discordant + failed
+        return replace(
+            self,
+            items=self.items + failed,
+            base_right=self.base_right + failed,
+            overrides=self.overrides + failed,
+            broken=self.broken + failed,
+            groups=groups,
+            rate=(self.rate * self.groups + failed) / groups,
+            fixed_rate=self.fixed_rate * self.groups / groups,
+            discordant=discordant,
+            lost=(self.lost * self.discordant + failed) / max(discordant, 1),
         )
 
     def check(self) -> None:
@@ -139,10 +163,6 @@ class Evidence:
         if unconditional and self.exact:
             return float(paired_p(np.array([self.fixed]), np.array([self.broken]), self.items)[0])
         return float(at_least(0.5, (self.lost + 1) / 2, self.discordant, self.exact))
-
-    def loses(self) -> float:
-        """Return the p-value of the hypothesis that the policy loses nothing."""
-        return float(at_least(0.5, (1 - self.lost) / 2, self.discordant, self.exact))
 
     def gain_bound(self, level: float, *, unconditional: bool = False) -> float:
         """Return the one-sided lower bound of `net` by the test of `gains`.

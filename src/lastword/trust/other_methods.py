@@ -20,7 +20,7 @@ from lastword.records.derived import evidence, facts_of
 from lastword.records.metrics import mc1_rows
 from lastword.records.ragged import Lists
 from lastword.rule.geometry import Scores, Trajectory
-from lastword.trust.claims import ControlResults, Finding, Trial, claims, judge
+from lastword.trust.claims import ControlResults, Finding, Trial, judge, trials
 from lastword.trust.evidence import Groups
 from lastword.trust.labelled import Labelled
 from lastword.trust.paired import random_flips
@@ -175,7 +175,7 @@ class ScoredItems:
         for name in self.controls:
             control = replace(items, others={name: self._answered(items, name)})
             terms = replace(finding.terms, methods=(name,))
-            best = judge(claims(control, scalar, terms), terms).chosen
+            best = judge(trials(control, scalar, terms), terms).chosen
             worth[name] = 0 if best is None else best.gain
         chosen = finding.chosen
         return ControlResults(worth, math.nan if chosen is None else self.flips(chosen, items))

@@ -27,8 +27,9 @@ from lastword.records.info import RunInfo
 from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
 from lastword.trust.certification import Outcome, Sample, outcome, sample_of
-from lastword.trust.claims import Claim, claims
-from lastword.trust.claims import judge as judge_claims
+from lastword.trust.claims import Trial, trials
+from lastword.trust.claims import judge as judge_trials
+from lastword.trust.evidence import Evidence
 from lastword.trust.groups import FRACTION
 from lastword.trust.policy import CERTIFIABLE, Policy, Promise, is_probe
 from lastword.trust.terms import Terms
@@ -194,13 +195,12 @@ class TryJob:
         items, tested, name = sample.items, contest.tested, contest.probe.name
         truths = np.array(material.truths)
 
-        def claim(base: np.ndarray, shown: np.ndarray) -> Claim:
-            """Return the claim that answers are better than others, on the labels of the test."""
-            rows = base[tested], shown[tested], items.groups[tested]
-            return Claim(Policy((name,), 0.0, name), 1.0, *rows)
+        def evidence(base: np.ndarray, shown: np.ndarray) -> Evidence:
+            """Return the evidence that answers are better than others on the labels of the test."""
+            return Evidence.of(base[tested], shown[tested], items.groups[tested])
 
-        probe = claim(items.mc1_base > 0, contest.right)
-        finding = judge_claims(claims(items, sample.scalar, terms, sample.failed, probe), terms)
+        probe = Trial(Policy((name,), 0.0, name), 1.0, evidence(items.mc1_base > 0, contest.right))
+        finding = judge_trials(trials(items, sample.scalar, terms, sample.failed, probe), terms)
         controls = sample.controls(finding)
         certified = Outcome(sample, finding, controls, questions)
         if finding.chosen is None:
@@ -216,7 +216,7 @@ class TryJob:
         # The baselines are fitted to one half of the labels, so even a correction is compared
         # with them on the other half.
         baselines = {
-            baseline: claim(answers == truths, shown).with_failed(sample.failed).evidence
+            baseline: evidence(answers == truths, shown).with_failed(sample.failed)
             for baseline, answers in contest.baselines.items()
         }
         return replace(certified, baselines=baselines)
