@@ -227,7 +227,8 @@ def test_a_certificates_temperature_is_applied(plain, monkeypatch):
     goods = {"goods": QUESTIONS["goods"]}
     bare = Decider.demo(correction="trace").decide(TEXT, goods)["goods"]
     warm = Calibration(2.0, 50, 0.2, 0.1, 0.5, 0.4)
-    monkeypatch.setattr(plain.by_model, "certificate", certificate_with(calibration=warm))
+    for part in (plain, plain.by_model):
+        monkeypatch.setattr(part, "certificate", certificate_with(calibration=warm))
     answer = plain.decide(TEXT, goods)["goods"]
     expected = softmax(np.log(bare.probabilities) / 2.0)
     np.testing.assert_allclose(answer.probabilities, expected, atol=1e-5, rtol=0)
@@ -267,7 +268,8 @@ def test_a_deferred_answer_is_none_of_these_if_the_question_may_abstain(monkeypa
     for deferred, choices in ((True, (None, GOODS)), (False, (GOODS, GOODS))):
         obey = partial(replace, deferred=deferred)
         certificate = certificate_with(threshold=0.5, obey=obey)
-        monkeypatch.setattr(tracer.by_model, "certificate", certificate)
+        for part in (tracer, tracer.by_model):
+            monkeypatch.setattr(part, "certificate", certificate)
         answers = tracer.decide(TEXT, questions)
         for name, may in zip(questions, choices, strict=True):
             answer = answers[name]

@@ -13,11 +13,15 @@ from lastword import Decider, ProbeClassifier, Tracer
 from lastword.decide.item import item_of
 from lastword.decide.states import read_states
 from lastword.decide.subject import subject_of
-from lastword.errors import InputError
+from lastword.errors import CertificateError, InputError
 from lastword.model.encoder import Encoder
 from lastword.probes.probe import Probe
 from lastword.probes.stacked import fit_stacked
 from lastword.probes.state import OWN, fit_beside, fit_state
+from lastword.trust.automation import Automation, Errors, Rung
+from lastword.trust.certificate import Certificate
+from lastword.trust.policy import Policy
+from lastword.trust.terms import Terms
 
 NEW = ["a horse eats hay", "the price of bread", "a much longer text about bills and horses"]
 
@@ -132,3 +136,34 @@ def test_a_classifier_on_an_encoder_and_its_probe_agree(
         np.testing.assert_allclose(answer["q"].probabilities, p, atol=1e-5)
     with pytest.raises(InputError, match="an encoder gives none"):
         ProbeClassifier(encoder, promise="gain").fit(TEXTS, LABELS)
+
+
+@pytest.mark.parametrize("name", ["alone", "both", "stacked"])
+def test_answers_below_the_threshold_of_the_probes_certificate_are_deferred(
+    tracer: Tracer, encoder: Encoder, probes: dict[str, Probe], name: str
+) -> None:
+    probe, texts = probes[name], [*NEW, *TEXTS]
+    model = None if name == "alone" else tracer  # an encoder's probe needs no language model
+    question = {"q": replace(QUESTION, abstain=True)}
+    bare = Decider(model, probes=[probe], readers=[encoder])
+    open_ = [one["q"] for one in bare.decide_many(texts, {"q": QUESTION})]
+    least = float(np.median([one.probability for one in open_]))
+    terms = Terms(error=0.1, methods=(probe.name,), promise="gain")
+    rungs = (Rung(least, 0.5, Errors(300, 300, 0.03)),)
+    certificate = Certificate(
+        subject_of(tracer),
+        terms,
+        Policy((probe.name,), 0.0, probe.name),
+        automation=Automation(0.1, rungs),
+        probe=probe.certified(0.5),
+        templates=(NAME,),
+    )
+    decider = Decider(model, probes=[probe], readers=[encoder], certificate=certificate)
+    given = [one["q"] for one in decider.decide_many(texts, question)]
+    for answer, before in zip(given, open_, strict=True):
+        assert answer.deferred == (before.probability < least)
+        assert answer.choice == (None if answer.deferred else before.choice)
+        assert answer.probability == before.probability
+    assert 0 < sum(one.deferred for one in given) < len(texts)
+    with pytest.raises(CertificateError, match="give its file too"):
+        Decider(tracer, certificate=certificate)

@@ -182,10 +182,11 @@ class ByModel:
 
 @dataclass(eq=False)
 class ByTrajectory:
-    """Answers by a probe of the model's scores at every depth."""
+    """Answers by a probe of the model's scores at every depth; `least` is that of `ByState`."""
 
     tracer: Tracer
     probe: Probe
+    least: float | None = None
 
     def plan(
         self, name: str, question: Single, texts: Texts, template: Template, reading: Reading
@@ -227,7 +228,7 @@ class ByTrajectory:
             trajectory=decision.trajectory,
         )
         by_text = dict(zip(decision.candidates, p.tolist(), strict=True))
-        return Answer(work.question, by_option(work.question, by_text), probed, calibrated=True)
+        return _given(work.question, by_text, probed, self.least)
 
 
 @dataclass(eq=False)
@@ -239,12 +240,15 @@ class ByState:
         encoder: The sentence encoder that the probe reads, if any.
         unlike: Answers are deferred if the p-value of the text being like the labelled texts is
             below this.
+        least: Answers with a lower confidence are deferred: the threshold of the probe's
+            certificate. None without one.
     """
 
     probe: Probe
     tracer: Tracer | None
     encoder: Encoder | None
     unlike: float
+    least: float | None = None
 
     def plan(
         self, name: str, question: Single, texts: Texts, template: Template, reading: Reading
@@ -361,7 +365,16 @@ class ByState:
             table = self._table(scores)
         if self.probe.threshold is not None:
             by_text, probed = _by_threshold(self.probe.threshold, table, decision, by_text, probed)
-        return Answer(work.question, by_option(work.question, by_text), probed, calibrated=True)
+        return _given(work.question, by_text, probed, self.least)
+
+
+def _given(
+    question: Single, by_text: Mapping[str, float], probed: Probed, least: float | None
+) -> Answer:
+    """Return a probe's answer, deferred if its confidence is below that of its certificate."""
+    unsure = least is not None and max(by_text.values()) < least
+    probed = replace(probed, deferred=probed.deferred or unsure)
+    return Answer(question, by_option(question, by_text), probed, calibrated=True)
 
 
 def _by_threshold(

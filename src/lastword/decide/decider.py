@@ -52,7 +52,8 @@ class Decider:
         correction: The method that decides, by name (`pmi@0.5`) or as a `Method`. By default
             items are corrected by TRACE and questions get the model's answers, unless a
             certificate names a method.
-        certificate: A certificate or its file; it limits the overrides that are applied.
+        certificate: A certificate or its file. It limits the overrides that are applied, and
+            answers below its threshold are deferred, be they the model's or its probe's.
         probes: Probes, or their files. Each answers its question.
         readers: Sentence encoders that probes read: an `Encoder`, or what it takes. `minilm` and
             `mpnet` need not be listed.
@@ -82,6 +83,7 @@ class Decider:
         if isinstance(certificate, str | Path):
             certificate = Certificate.read(certificate)
         self.unlike, self.template, self._tracer = unlike, template, tracer
+        self.certificate = certificate
         self._probes = read_probes(probes)
         self.served = Served({}, self._probes)
         self.by_model: ByModel | None = None
@@ -98,14 +100,19 @@ class Decider:
         check_unlike(probe, self.unlike)
         if self._tracer is not None:
             probe.check(subject_of(self._tracer))
-        elif probe.needs_model or probe.threshold is not None:
+        elif probe.needs_model:
             raise InputError(
                 f"{probe.name} needs the language model {probe.subject.model!r:.80}: give it"
             )
+        certificate = self.certificate
+        certified = None if certificate is None else certificate.probe
+        least = None
+        if certificate is not None and certified is not None and certified.digest == probe.digest:
+            least = certificate.threshold
         if probe.state is None:
-            return ByTrajectory(self.tracer, probe)
+            return ByTrajectory(self.tracer, probe, least)
         encoder = None if probe.reader is None else self.readers[probe.reader.model]
-        return ByState(probe, self._tracer, encoder, self.unlike)
+        return ByState(probe, self._tracer, encoder, self.unlike, least)
 
     @property
     def tracer(self) -> Tracer:
@@ -124,11 +131,6 @@ class Decider:
         return self._model.correction
 
     @property
-    def certificate(self) -> Certificate | None:
-        """The certificate that limits the overrides."""
-        return None if self.by_model is None else self.by_model.certificate
-
-    @property
     def _model(self) -> ByModel:
         assert self.by_model is not None or self.tracer  # raises without a model
         assert self.by_model is not None
@@ -144,18 +146,20 @@ class Decider:
         self.served = Served(questions, self._probes)
 
     def _obey(self, certificate: Certificate) -> None:
-        model = self._model
-        certificate.check(self.subject)
-        method = certificate.policy.method
-        if (certified_probe := certificate.probe) is not None:
-            if certified_probe.digest not in [probe.digest for probe in self.probes]:
+        method, alone = certificate.policy.method, False
+        if certificate.probe is not None:
+            digest = certificate.probe.digest
+            if (probe := next((p for p in self.probes if p.digest == digest), None)) is None:
                 raise CertificateError(
                     f"the certificate is for {method}, a probe: give its file too"
                 )
+            alone = self._tracer is None and not probe.needs_model
+        if not alone:  # a probe of an encoder alone refuses any other encoder itself
+            certificate.check(self.subject)
         # TRACE exists already; other methods may need the frozen means of the certificate.
-        elif not method == model.correction.name == "trace":
+        if certificate.probe is None and not method == self.correction.name == "trace":
             means, facts = certificate.means, self.tracer.facts
-            model.correction = certified(method, means, model.correction, facts)
+            self._model.correction = certified(method, means, self.correction, facts)
 
     @classmethod
     def from_pretrained(cls, model: str | Path | DecideOptions | None, **options: Any) -> "Decider":
@@ -394,7 +398,7 @@ class Decider:
         if not isinstance(ready, Questionnaire):
             chat = self._tracer is not None and self._tracer.chat is not None
             ready = prepare(ready, template, chat=chat)
-        if certificate is not None:
+        if certificate is not None and self._tracer is not None:
             certificate.check_template(ready.template_name)
         if (certificate is None or certificate.threshold is None) and not self.unlike:
             for name, question in ready.questions.items():

@@ -100,7 +100,8 @@ class Probe:
     @property
     def needs_model(self) -> bool:
         """True if it needs a language model; False if it reads only an encoder."""
-        return self.reader is None or self.subject.digest != self.reader.digest
+        alone = isinstance(self.fit, StateProbe) and self.fit.pooling == OWN
+        return not alone or self.threshold is not None
 
     @property
     def digest(self) -> str:
