@@ -69,7 +69,7 @@ def test_the_numbers_of_items_on_the_page_follow_from_the_formula():
     numbers = re.findall(
         r"(\d+)(?: items)?(?: certify a broken rate of at most)? ([\d.]+)%", sentence
     )
-    assert len(numbers) == 4
+    assert len(numbers) == 2
     for items, share in numbers:
         alpha = float(share) / 100
         assert Terms(alpha).least <= int(items)  # the numbers are rounded up

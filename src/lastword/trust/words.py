@@ -5,13 +5,12 @@ from collections.abc import Iterator, Sequence
 
 from lastword.files.wording import counted, percent
 from lastword.trust.automation import Automation, Estimate
-from lastword.trust.claims import ControlResults, Finding, Trial
-from lastword.trust.policy import GATED, TRACE, Policy
+from lastword.trust.claims import ControlResults, Finding
+from lastword.trust.policy import GATED, Policy
 from lastword.trust.predictions import PlainFinding
 from lastword.trust.terms import Terms
 
 ALLOWED = "Allowed: "
-_GAIN = "more are corrected than broken"
 ASSUMPTION = (
     "new items are drawn independently, group by group, from the same source as the labelled "
     "ones. Nothing follows for other items"
@@ -48,40 +47,35 @@ def summary(
     failed: int,
     controls: ControlResults | None = None,
 ) -> list[str]:
-    """Return lines about the tests, the policy, the guarantee, its condition, gain and cost."""
-    trial = finding.chosen
+    """Return lines about the tests, the policy, the guarantee, its condition and the gain."""
+    trial, count = finding.chosen, len(finding.trials)
     rivals = controls.rivals(trial.gain) if trial and controls else []
-    groups = "" if finding.groups == finding.items else f" in {finding.groups} groups"
     alike = f"{' and '.join(rivals)} would be certified for as much without reading the question"
+    groups = "" if finding.groups == finding.items else f" in {finding.groups} groups"
     automation = finding.automation
     return [
         *([f"Warning: {alike}."] if rivals else []),
-        f"Tested: {_tried(finding)} on {counted(finding.items, 'labelled item')}{groups} of "
-        f"{' and '.join(benchmarks)}, answered by {model}"
+        f"Tested: {count} {'policy' if count == 1 else 'policies'} of "
+        f"{', '.join(finding.terms.methods)} on {counted(finding.items, 'labelled item')}{groups} "
+        f"of {' and '.join(benchmarks)}, answered by {model}"
         + (f" ({failed} failed)." if failed else "."),
-        f"{ALLOWED}{_let_through(finding)}.",
+        f"{ALLOWED}{in_words(finding.policy) if trial else 'nothing. Keep correction off'}.",
         f"Guaranteed {guaranteed(finding)}." if trial else f"Why: {not_yet(finding)}.",
         *([answered(automation, finding.terms.delta)] if automation else []),
         f"Condition: {ASSUMPTION}.",
         *([f"Gain: {_worth(finding)}."] if trial else []),
-        f"Given up: {_cost(finding)}.",
         *([f"Baselines: {_controls(controls)}."] if controls else []),
     ]
 
 
 def guaranteed(finding: Finding) -> str:
-    """Return the promise of the chosen policy, with the counts that prove it."""
-    assert finding.chosen is not None
-    terms = finding.terms
-    return (
-        f"with {_confidence(terms.delta)}: {_promise(terms, 'of all answers ')} "
-        f"(counted: {_counted(finding.chosen)})"
-    )
+    """Return the promise of the chosen policy."""
+    return f"with {_confidence(finding.terms.delta)}: {_promise(finding.terms, 'of all answers ')}"
 
 
 def not_yet(finding: Finding) -> str:
     """Return why nothing is certified, and how many items would probably be enough."""
-    best = finding.best
+    best, counts = finding.best, finding.best.evidence
     if best.gain <= 0:
         return "no policy corrected more than it broke"
     reach = "No number of items would be enough if the rates stay the same"
@@ -92,14 +86,16 @@ def not_yet(finding: Finding) -> str:
         )
     return (
         f"{finding.items} items do not prove for any policy that {_promise(finding.terms)} (the "
-        f"best, {in_words(best.policy)}: {_counted(best)}). {reach}"
+        f"best, {in_words(best.policy)}: {counts.broken} of {counts.items} broken, {counts.fixed} "
+        f"corrected). {reach}"
     )
 
 
 def _promise(terms: Terms, of: str = "") -> str:
+    gain = "more are corrected than broken"
     if terms.promise == "gain":
-        return _GAIN
-    return f"at most {_limit(terms.alpha)} {of}are broken and {_GAIN}"
+        return gain
+    return f"at most {_limit(terms.alpha)} {of}are broken and {gain}"
 
 
 def in_words(policy: Policy) -> str:
@@ -173,24 +169,6 @@ def _controls(controls: ControlResults) -> str:
     return f"without reading the question would be certified: {', '.join(sentences)}"
 
 
-def _tried(finding: Finding) -> str:
-    methods, policies = finding.terms.methods, [t.policy for t in finding.trials]
-    names = dict.fromkeys(n for p in policies if p.method == TRACE for n in p.operators)
-    listed = (f"trace ({' and '.join(names)})" if m == TRACE else m for m in methods)
-    count = "1 policy" if len(policies) == 1 else f"{len(policies)} policies"
-    return f"{count} of {', '.join(listed)}"
-
-
-def _let_through(finding: Finding) -> str:
-    if finding.chosen is None:
-        return "nothing. Keep correction off"
-    method = finding.policy.method
-    every = max(t.evidence.overrides for t in finding.trials if t.policy.method == method)
-    return (
-        f"{in_words(finding.policy)}: {finding.chosen.evidence.overrides} of the {every} proposed"
-    )
-
-
 def _worth(finding: Finding) -> str:
     assert finding.chosen is not None
     worth, evidence = finding.worth, finding.chosen.evidence
@@ -201,26 +179,6 @@ def _worth(finding: Finding) -> str:
         f"{counted(finding.base_right, 'right answer')} {evidence.broken} are broken, and of "
         f"{counted(evidence.overrides, 'override')} {evidence.fixed} correct a wrong answer"
     )
-
-
-def _cost(finding: Finding) -> str:
-    """Return the corrections of the best policy that the certificate does not allow."""
-    if finding.best.gain <= 0:
-        return "nothing, because no policy gains"
-    best, chosen = finding.best.evidence, finding.chosen and finding.chosen.evidence
-    fixed, broken = (chosen.fixed, chosen.broken) if chosen else (0, 0)
-    if fixed == best.fixed:
-        return f"none of {counted(best.fixed, 'correction')}"
-    return (
-        f"{best.fixed - fixed} of {counted(best.fixed, 'correction')}, and "
-        f"{best.broken - broken} of {counted(best.broken, 'break')} avoided, compared with "
-        f"{in_words(finding.best.policy)}"
-    )
-
-
-def _counted(trial: Trial) -> str:
-    evidence = trial.evidence
-    return f"{evidence.broken} of {evidence.items} broken, {evidence.fixed} corrected"
 
 
 def _limit(share: float) -> str:
