@@ -19,6 +19,7 @@ from lastword.model.weights.identity import folder_digests, text_digest
 from lastword.records.explanation import explain
 from lastword.rule.theta import ScorerTheta, Theta
 from lastword.trust.automation import Automation, Errors, Rung
+from lastword.trust.calibration import calibrate
 from lastword.trust.certificate import Certificate
 from lastword.trust.claims import Trial
 from lastword.trust.policy import OFF, Policy, family
@@ -146,7 +147,8 @@ def test_a_probe_may_promise_few_errors_without_a_gain():
 def test_a_certificate_contains_its_calibration():
     rng = np.random.default_rng(0)
     scores = [3 * rng.normal(size=3) for _ in range(30)]
-    written = GOOD.calibrated(scores, [int(rng.integers(3)) for _ in scores])
+    fitted = calibrate(scores, [int(rng.integers(3)) for _ in scores])
+    written = replace(GOOD, calibration=fitted)
     assert written.calibration is not None and written.calibration.temperature > 1  # noise
     assert read_back(written) == written
     assert written.describe()["calibration"]["items"] == 30

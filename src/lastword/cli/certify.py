@@ -1,6 +1,6 @@
 """`lastword certify`: makes a certificate from labelled records, or advises against one."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -111,14 +111,15 @@ def certify(
     if out is not None:
         check_writable(out)
     with waiting("reading records"):
+        from lastword.trust import calibration
         from lastword.trust.certification import outcome, read_sample
 
         sample = read_sample(runs, benchmark or (), family)
         certified = outcome(sample, terms)
         certificate, policy = certified.certificate, certified.finding.policy
-        shown = sample.shown(policy) if calibrate else None
-        if shown is not None:
-            certificate = certificate.calibrated(*shown)
+        if calibrate:
+            fitted = calibration.calibrate(*sample.shown(policy))
+            certificate = replace(certificate, calibration=fitted)
     if out is not None:
         write_lines(out, certificate.to_toml().splitlines())
     if json:
@@ -129,9 +130,7 @@ def certify(
         return
     lines = _lines(certified)
     if certificate.calibration is not None:
-        from lastword.trust.calibration import in_words
-
-        lines.append(in_words(certificate.calibration))
+        lines.append(calibration.in_words(certificate.calibration))
     for line in [*lines, *([] if out is None else [str(out)])]:
         typer.echo(printable(line))
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
@@ -21,6 +22,8 @@ LEAST = 20  # minimum number of labelled items
 _FOLDS = 10
 TEMPERATURES = (1e-3, 1e3)  # range of a fit
 _LOG_RANGE = (math.log(TEMPERATURES[0]), math.log(TEMPERATURES[1]))
+
+Table = Float[np.ndarray, "items candidates"]
 
 
 @dataclass(frozen=True)
@@ -71,39 +74,28 @@ def calibrate(scores: Sequence[Scores], truths: Sequence[int]) -> Calibration:
         raise InputError(f"a calibration needs {LEAST} labelled items, and there are {len(scores)}")
     if any(not 0 <= truth < len(u) for u, truth in zip(scores, truths, strict=True)):
         raise InputError("a truth is the index of a candidate, counted from 0")
-    plain, after = _before_and_after(scores, truths)
+    table, right = _padded(scores), np.array(truths)
+
+    def answer(rest: Which, tested: Which) -> dict[str, np.ndarray]:
+        return {"T": np.full(tested.sum(), fit_temperature(table[rest], right[rest]))}
+
+    others = cross_fit(answer, np.random.default_rng(0).permutation(len(table)) % _FOLDS)["T"]
+    plain, after = softmax(table, axis=1), softmax(table / others[:, None], axis=1)
     return Calibration(
-        temperature=fit_temperature(scores, truths),
-        items=len(scores),
-        ece=_error(plain, truths),
-        ece_after=_error(after, truths),
-        brier=_brier(plain, truths),
-        brier_after=_brier(after, truths),
+        fit_temperature(table, right),
+        len(table),
+        _error(plain, right),
+        _error(after, right),
+        _brier(plain, right),
+        _brier(after, right),
     )
 
 
-def _before_and_after(
-    scores: Sequence[Scores], truths: Sequence[int]
-) -> tuple[list[Scores], list[Scores]]:
-    """Return each item's softmax(u), and that at the temperature of the other folds."""
-
-    def answer(rest: Which, tested: Which) -> dict[str, np.ndarray]:
-        others = np.flatnonzero(rest).tolist()
-        best = fit_temperature([scores[i] for i in others], [truths[i] for i in others])
-        return {"temperature": np.full(tested.sum(), best)}
-
-    folds = np.random.default_rng(0).permutation(len(scores)) % _FOLDS
-    temperatures = cross_fit(answer, folds)["temperature"]
-    after = [softmax(u / t) for u, t in zip(scores, temperatures, strict=True)]
-    return [softmax(u) for u in scores], after
-
-
-def fit_temperature(scores: Sequence[Scores] | np.ndarray, truths: Sequence[int]) -> float:
+def fit_temperature(
+    scores: Sequence[Scores] | np.ndarray, truths: Sequence[int] | np.ndarray
+) -> float:
     """Fit the temperature that minimises the mean of -log softmax(u / T)[truth]."""
-    # Padding of -inf has probability 0, so that items of unequal lengths are one array.
-    table = np.full((len(scores), max(map(len, scores))), -np.inf)
-    for row, values in zip(table, scores, strict=True):
-        row[: len(values)] = values
+    table = _padded(scores)
     rows = np.arange(len(table))
 
     def loss(log_t: float) -> float:
@@ -113,18 +105,22 @@ def fit_temperature(scores: Sequence[Scores] | np.ndarray, truths: Sequence[int]
     return math.exp(float(best.x))
 
 
-def _error(probabilities: Sequence[Scores], truths: Sequence[int]) -> float:
-    """Return the expected calibration error."""
-    sure = np.array([p.max() for p in probabilities])  # may exceed 1 by rounding
-    right = np.array([p.argmax() == t for p, t in zip(probabilities, truths, strict=True)])
-    return reliability(np.minimum(sure, 1.0), right.astype(float)).ece
+def _padded(scores: Sequence[Scores] | np.ndarray) -> Table:
+    # Padding of -inf has probability 0.
+    table = np.full((len(scores), max(map(len, scores))), -np.inf)
+    for row, values in zip(table, scores, strict=True):
+        row[: len(values)] = values
+    return table
 
 
-def _brier(probabilities: Sequence[Scores], truths: Sequence[int]) -> float:
-    errors = [
-        float(p @ p - 2 * p[truth] + 1) for p, truth in zip(probabilities, truths, strict=True)
-    ]
-    return float(np.mean(errors))
+def _error(p: Table, truths: np.ndarray) -> float:
+    """Return the expected calibration error of probabilities."""
+    sure = np.minimum(p.max(axis=1), 1.0)  # may exceed 1 by rounding
+    return reliability(sure, (p.argmax(axis=1) == truths) * 1.0).ece
+
+
+def _brier(p: Table, truths: np.ndarray) -> float:
+    return float(np.square(p - np.eye(p.shape[1])[truths]).sum(axis=1).mean())
 
 
 def in_words(fit: Calibration) -> str:

@@ -8,7 +8,7 @@ promise, and when it is used with another model, Theta or prompt template.
 import json
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, cached_property
@@ -23,9 +23,9 @@ from lastword.errors import CertificateError, InputError
 from lastword.files.fields import first_fault
 from lastword.model.weights.identity import text_digest
 from lastword.records.decision import Decision
-from lastword.rule.geometry import Scores, margin
+from lastword.rule.geometry import margin
 from lastword.trust.automation import Automation, Errors
-from lastword.trust.calibration import Calibration, calibrate
+from lastword.trust.calibration import Calibration
 from lastword.trust.claims import Finding, Trial, best_of, gain_over
 from lastword.trust.evidence import Evidence
 from lastword.trust.monitor import Monitor, PredictionMonitor
@@ -82,42 +82,56 @@ class Certificate:
 
     def __post_init__(self) -> None:
         """Test all counts again, and refuse those that do not give the promise."""
-        for evidence in [*(trial.evidence for trial in self.trials), *self.baselines.values()]:
-            evidence.check()
-        for errors in (self.errors, self.automation):
-            if errors is not None:
-                errors.check()
-        if isinstance(self.subject, Predictions):
-            self._check_predictions()
-        else:
-            self._check_policies()
-            self._check_answerers()
+        evidence = [trial.evidence for trial in self.trials]
+        for part in (*evidence, *self.baselines.values(), self.errors, self.automation):
+            if part is not None:
+                part.check()
+        predictions = isinstance(self.subject, Predictions)
+        faults = self._faults_of_predictions() if predictions else self._faults_of_model()
+        if (fault := next(faults, None)) is not None:
+            raise InputError(f"{fault}; certify again")
 
-    def _check_predictions(self) -> None:
+    def _faults_of_predictions(self) -> Iterator[str]:
         if self.errors is None or self.policy.operators or self.probe or self.second:
-            raise InputError("it is for predictions, but not about them; certify again")
+            yield "it is for predictions, but not about them"
         if self.automation is not None and self.automation.error != self.terms.error:
-            raise InputError("its counts do not give its threshold; certify again")
+            yield "its counts do not give its threshold"
         if sum(trial.share for trial in self.trials) > 1 - self._share_of_errors + 1e-9:
-            raise InputError("its shares of delta do not add up to delta; certify again")
+            yield "its shares of delta do not add up to delta"
+
+    def _faults_of_model(self) -> Iterator[str]:
+        policy, counts = self.policy, self.counts
+        if not self._only_automates:
+            if not self._holds_family():
+                yield "it does not hold the policies of its methods"
+            if policy.operators and policy not in [trial.policy for trial in self.trials]:
+                yield "its policy was not tested"
+            if policy.operators and not self._keeps_promise():
+                words = f"{counts.broken} broken and {counts.fixed} fixed of {counts.items}"
+                yield f"its counts, {words}, do not give its promise"
+        if policy.method.startswith(BATCH) and not self.means:
+            yield f"{policy.method} needs its means, which are missing"
+        if is_probe(policy.method) != (self.probe is not None):
+            yield f"it names a probe, but allows {policy.method}"
+        if self.automation is not None:
+            yield from self._faults_of_threshold(self.automation)
+
+    def _faults_of_threshold(self, automation: Automation) -> Iterator[str]:
+        # A probe is fixed before the labels that test it are seen. Corrections are chosen by the
+        # same labels: each policy has a share, and so has the choice of none.
+        probes = sum(map(is_probe, self.terms.methods))
+        least = probes if is_probe(self.policy.method) else self.terms.policies + 1
+        if not all(0 <= rung.threshold <= 1 for rung in automation.rungs):
+            yield "a threshold is a probability, from 0 to 1"
+        promised = automation.error == self.terms.error and automation.answerers >= least
+        if not promised or self.threshold is None:
+            yield "its counts do not give its threshold"
 
     @property
     def _share_of_errors(self) -> float:
         """The part of delta for the accuracy of predictions; the trial has the rest."""
-        if self.automation is not None:
-            return 0.0  # the errors of the given answers are the only promise
-        return 1.0 / (1 + len(self.trials))
-
-    def _check_policies(self) -> None:
-        """Refuse a policy that was not tested, or whose counts do not give the promise."""
-        policy = self.policy
-        if not self._only_automates:
-            self._check_family()
-            self._check_promise()
-        if policy.method.startswith(BATCH) and not self.means:
-            raise InputError(f"{policy.method} needs its means, which are missing")
-        if is_probe(policy.method) != (self.probe is not None):
-            raise InputError(f"it names a probe, but allows {policy.method}")
+        # The errors of the given answers are the only promise if there is one.
+        return 0.0 if self.automation is not None else 1.0 / (1 + len(self.trials))
 
     @property
     def _only_automates(self) -> bool:
@@ -125,52 +139,26 @@ class Certificate:
         alone = not self.trials and self.terms.methods == (self.policy.method,)
         return alone and is_probe(self.policy.method) and self.automation is not None
 
-    def _check_promise(self) -> None:
-        if not self.policy.operators:
-            return
-        if self.policy not in [trial.policy for trial in self.trials]:
-            raise InputError("its policy was not tested; certify again")
-        if not self._keeps_promise():
-            counts = self.counts
-            words = f"{counts.broken} broken and {counts.fixed} fixed of {counts.items}"
-            raise InputError(f"its counts, {words}, do not give its promise; certify again")
-
-    def _check_family(self) -> None:
-        """Refuse policies and shares of delta other than those of the methods."""
+    def _holds_family(self) -> bool:
+        """Return True if policies and shares of delta are those of the methods."""
         terms, shares = self.terms, {trial.policy: trial.share for trial in self.trials}
         # A certificate does not store I(M), which chooses the model's scalar operator.
         families = [family(scalar, terms.methods, terms.promise) for scalar in ("mix", "early")]
-        if len(shares) < len(self.trials) or not any(
+        return len(shares) == len(self.trials) and any(
             shares.keys() == expected.keys()
             and all(math.isclose(shares[policy], expected[policy]) for policy in expected)
             for expected in families
-        ):
-            raise InputError("it does not hold the policies of its methods; certify again")
+        )
 
     def _keeps_promise(self) -> bool:
         """Return True if the counts give the promise when they are tested again."""
-        terms = self.terms
-        if (drawn := self.second) is not None:
-            counts = self.counts
-            tested = counts.items, counts.fixed, counts.broken
-            same = tested == (drawn.rows, drawn.fixed, drawn.broken)
-            return same and drawn.proves(terms.promise, terms.alpha, terms.delta)
-        best = best_of(self.trials, terms)
-        return best is not None and best.policy == self.policy
-
-    def _check_answerers(self) -> None:
-        """Refuse a threshold that the counts do not give."""
-        if self.automation is None:
-            return
-        # A probe is fixed before the labels that test it are seen. Corrections are chosen by the
-        # same labels: each policy has a share, and so has the choice of none.
-        probes = sum(map(is_probe, self.terms.methods))
-        least = probes if is_probe(self.policy.method) else self.terms.policies + 1
-        enough = self.automation.answerers >= least
-        if not all(0 <= rung.threshold <= 1 for rung in self.automation.rungs):
-            raise InputError("a threshold is a probability, from 0 to 1")
-        if self.automation.error != self.terms.error or not enough or self.threshold is None:
-            raise InputError("its counts do not give its threshold; certify again")
+        terms, counts = self.terms, self.counts
+        if (drawn := self.second) is None:
+            best = best_of(self.trials, terms)
+            return best is not None and best.policy == self.policy
+        tested = counts.items, counts.fixed, counts.broken
+        same = tested == (drawn.rows, drawn.fixed, drawn.broken)
+        return same and drawn.proves(terms.promise, terms.alpha, terms.delta)
 
     @classmethod
     def of(cls, subject: Subject, finding: Finding, **more: Any) -> "Certificate":
@@ -255,18 +243,6 @@ class Certificate:
     def over_baselines(self) -> float | None:
         """The lower bound of the gain over the best baseline; None if none is proven."""
         return gain_over(self._allowed, [*self.baselines.values()], self.terms)
-
-    def calibrated(self, scores: Sequence[Scores], truths: Sequence[int]) -> "Certificate":
-        """Return the certificate with a temperature fitted to labelled items.
-
-        Args:
-            scores: Scores of each item under this certificate [candidates].
-            truths: Index of each item's true candidate.
-
-        Raises:
-            InputError: As `calibration.calibrate`.
-        """
-        return replace(self, calibration=calibrate(scores, truths))
 
     def obey(self, decision: Decision) -> Decision:
         """Apply the policy and the threshold to a decision.
