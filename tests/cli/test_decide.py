@@ -135,7 +135,7 @@ def test_a_missing_column_is_refused_with_the_names_of_the_others(run, questions
 def test_an_invalid_row_has_an_error(run, questions, tmp_path, ending):
     texts, out = tmp_path / "texts.jsonl", tmp_path / f"out.{ending}"
     rows = [{"id": "a", "text": TEXT}, {"id": "b", "text": "a\0b"}, {"id": "c"}]
-    rows += [{"id": "d", "text": " "}, {"id": "\ud800", "text": None}]
+    rows += [{"id": "d", "text": " "}, {"id": "\ud800", "text": "\ud800"}]
     lines = [*map(json.dumps, rows), "{", '{"id": "e", "text": 5}', json.dumps({"text": TEXT})]
     texts.write_text("\n".join(lines))
     ask = ("decide", *MODEL, "--questions", questions, "--input", texts)
@@ -153,7 +153,14 @@ def test_an_invalid_row_has_an_error(run, questions, tmp_path, ending):
         bare = [{key: row[key] for key in row if key != "work"} for row in result]
         assert [json.loads(line) for line in printed.splitlines()] == bare
     assert [row["id"] for row in result] == ["a", "b", "c", "d", "\\ud800", "line 6", "e", "line 8"]
-    reasons = ("NUL", "--text-column names one of id", "no text", "no text", "not JSON", "not int")
+    reasons = (
+        "NUL",
+        "--text-column names one of id",
+        "no text",
+        "surrogate",
+        "not JSON",
+        "not int",
+    )
     for row, reason in zip(result[1:7], reasons, strict=True):
         assert reason in row["error"]
     code, _, err = run(*ask, "--out", out)

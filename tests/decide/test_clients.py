@@ -10,7 +10,6 @@ from clients import PYTHON, needs_clients
 from served import running
 
 from lastword import Choice, Decider, ProbeClassifier, Tracer
-from lastword.trust.predictions import read_plain
 
 PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
 TEAMS, *PROGRAMS = re.findall(
@@ -23,9 +22,6 @@ TEXTS = {
     "shipping": ["Where is my parcel?", "The parcel is late."],
     "technical": ["It does not switch on.", "How do I use it?"],
 }
-
-
-TABLES = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -54,25 +50,3 @@ def test_every_client_gets_the_probes_answer(answers, program):
         timeout=300,
     )
     assert (done.returncode, done.stdout) == (0, f"{team}\n"), done.stderr
-
-
-@needs_clients
-@pytest.mark.parametrize("program", re.findall("```py\n(.*?)```", TABLES, re.DOTALL))
-def test_decisions_of_a_client_are_a_table_for_certify(program, tmp_path):
-    with running(Decider.demo()) as served:
-        program = program.replace("http://127.0.0.1:8000", served.url)
-        done = subprocess.run(
-            [PYTHON, "-c", program.replace("smollm2-135m", "demo-organism")],
-            env={"NO_PROXY": "127.0.0.1", "PATH": "/usr/bin:/bin"},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-    assert done.returncode == 0, done.stderr
-    (file,) = tmp_path.glob("*.jsonl")
-    table = read_plain(file)
-    question = {"q": Choice("How is it said?", ["calm", "angry"])}
-    for row, confidence in zip(table.rows, table.confidence, strict=True):
-        answer = Decider.demo().decide(row["text"], question)["q"]
-        assert row["prediction"] == answer.choice and 0 <= confidence <= 1

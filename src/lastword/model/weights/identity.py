@@ -116,7 +116,7 @@ def file_digest(path: Path) -> str:
 
 def text_digest(text: str) -> str:
     """Return SHA-256 of a text."""
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _mark(path: Path) -> str:
