@@ -126,7 +126,7 @@ def photograph(page: Path) -> None:
         view: Any = watched.page
         view.add_style_tag(content=".contents { position: static !important }")  # it follows along
         view.screenshot(path=str(IMAGES / "report.png"))
-        view.select_option("select[name=outcome]", "f")
+        view.select_option("select[name=outcome]", "fixed")
         view.locator(".list li button").first.click()
         view.wait_for_selector(".item .drawing .curve")
         view.locator("#items").screenshot(path=str(IMAGES / "report-item.png"))

@@ -1,7 +1,6 @@
 """Drawn figures against the records that they show, and their files."""
 
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,15 +9,13 @@ from drawn import bars, curves, rules, texts, title
 from matplotlib.patches import Rectangle
 from synthetic import cells, synthetic_cell, synthetic_grid
 
-from lastword.errors import RecordError
 from lastword.lab.report import draw, figures, tables
-from lastword.lab.report.figures import named
 from lastword.records.cells import summarise
 from lastword.records.decision import decisions
 from lastword.records.marks import LOOKS
 from lastword.records.view import short
 from lastword.rule import geometry
-from lastword.rule.theta import ScorerTheta, Theta
+from lastword.rule.theta import Theta
 
 THETA = Theta()
 
@@ -77,7 +74,7 @@ def test_an_operator_without_corrections_is_named(records):
 
 def test_the_worked_example_shows_all_steps_of_an_item(records):
     record = figures.representative(cells(records), "decisive")
-    path, sharpness, gates, scores = figures.worked_example(record, THETA).axes
+    path, sharpness, gates, scores = figures.worked_example(cells(records), THETA).axes
     S, layer = record.trajectory, record.decisive_layer
     ((_, x, y),) = curves(sharpness)
     np.testing.assert_allclose(y, geometry.decisiveness(S[:, 1:], THETA.eps_H))
@@ -106,34 +103,7 @@ def test_one_item_is_shown_for_all_models_in_the_order_of_the_invariant():
     ]
     wrong = records[records.mc1_base == 0].groupby("id").size()
     assert wrong.max() == 3 and "3 are wrong at the last depth" in figure.caption
-    items = decisions(named(cells(records), f"TruthfulQA-{wrong.index[1]}"))
-    assert f"(truthfulqa {wrong.index[1]})" in figures.across_models(items, THETA).caption
     assert figures.across_models(figures.hardest(cells(parts[0])), THETA) is None
-
-
-def test_items_are_selected_by_benchmark_and_id(records):
-    parted = cells(records)
-    for name in ("TruthfulQA-7", "truthfulqa-7/mc1"):
-        items = named(parted, name)
-        assert (set(items["benchmark"]), list(items["id"])) == ({"truthfulqa"}, ["7/mc1"] * 2)
-    assert set(named(parted, "halueval-qa-7")["benchmark"]) == {"halueval-qa"}
-    with pytest.raises(RecordError, match=r"no item 'truthfulqa-777'.*truthfulqa-7/mc"):
-        named(parted, "truthfulqa-777")
-    lost = records.assign(error=records["error"].where(records["id"] != "3", "too long"))
-    with pytest.raises(RecordError, match="'halueval-sum-3' failed on every model: too long"):
-        named(cells(lost), "halueval-sum-3")
-
-
-def test_the_scorer_figure_agrees_with_the_definition():
-    figure = figures.scorer_motifs(THETA)
-    # slope 4.8, jump 1.6, no curvature: 0.3 * 4.8 + 0.5 * 1.6
-    assert title(figure.axes[0]).endswith("h = 2.24")
-    ((_, x, y),) = curves(figure.axes[3])
-    sigmoid = 1 / (1 + np.exp(-5 * (np.array(x) - 0.5)))
-    np.testing.assert_allclose(y, 0.5 + 0.5 * sigmoid)
-    floor = replace(THETA, scorer=ScorerTheta(floor="final"))
-    ((_, _, other),) = curves(figures.scorer_motifs(floor).axes[3])
-    np.testing.assert_allclose(other, 0.5 * sigmoid)
 
 
 def test_models_are_ordered_by_invariant_and_numbered_in_both_panels():
@@ -168,8 +138,8 @@ def hostile():
     draw.rule(first, 1.0, name=HOSTILE, across=True)
     draw.below(first, [HOSTILE])
     groups = {HOSTILE: ("base", (1.0, 2.0))}
-    draw.bars(second, (HOSTILE, "b"), groups, horizontal=True, texts={HOSTILE: ("", HOSTILE)})
-    draw.points(second, (1.0,), (1.0,), (HOSTILE,), "mix")
+    draw.bars(second, (HOSTILE, "b"), groups, horizontal=True)
+    draw.at_ends(second, 0, ("", HOSTILE))
     draw.note(second, HOSTILE, (0.5, 0.5))
     return draw.Figure("hostile", HOSTILE, HOSTILE, canvas)
 

@@ -35,10 +35,9 @@ from lastword.lab.report.tables import (
     master,
     model_means,
     per_model,
-    scorer_constants,
 )
 from lastword.records.cells import CellCounts, Summary
-from lastword.rule.theta import ScorerTheta, Theta
+from lastword.rule.theta import Theta
 
 HOSTILE = '=cmd|"/c"!A1 <script>&x</script> a_b$%#{}~^\\ *b* [l](u) `c`\x1b[31m\n| end'
 
@@ -185,21 +184,3 @@ def test_published_numbers_are_shown_next_to_the_runs():
     assert column(table, "ΔMC1")[0] == 25.0 and column(table, "ΔMC1 paper")[0] == 43.60
     assert column(table, "MC2 base paper")[0] == 39.13 and column(table, "I(M) paper")[0] == 6.54
     assert isnan(column(table, "MC1 base paper")[1])
-
-
-def test_the_table_of_scorer_constants_follows_theta():
-    table = scorer_constants(Theta())
-    values = dict(zip(column(table, "Symbol"), column(table, "Value"), strict=True))
-    # As the paper's appendix prints them.
-    assert values["A"] == "{0.2692, 0.5769, 0.8461, 1}"
-    assert values["G"] == "{0.5, 0.6923, 0.8461, 1}"
-    assert values["k"] == "max(50, ⌈0.005 |V|⌉)" and values["r_Ω"] == "⌈0.75 |A|⌉ = 3"
-    assert values["(β_s, β_j, β_c)"] == "(0.3, 0.5, 0.2)"
-    assert (values["λ_0"], values["γ"], values["|A|, |G|"]) == ("0.5", "5", "4, 4")
-    other = Theta(scorer=ScorerTheta(anchors=(0.5, 1.0), lambda_0=0.25, outside="clip"))
-    values = dict(
-        zip(column(table, "Symbol"), column(scorer_constants(other), "Value"), strict=True)
-    )
-    assert (values["A"], values["r_Ω"]) == ("{0.5, 1}", "⌈0.75 |A|⌉ = 2")
-    assert (values["λ_0"], values["outside"]) == ("0.25", "clip")
-    assert to_latex(table).isascii()

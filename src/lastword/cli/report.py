@@ -17,23 +17,16 @@ def report(
         Path | None,
         typer.Option(help="File of `lastword bench --out`; adds the cost table and figure."),
     ] = None,
-    item: Annotated[
-        str | None,
-        typer.Option(
-            help="Item of the worked example and of the figure across models, as BENCHMARK-ID: "
-            "truthfulqa-42."
-        ),
-    ] = None,
     against_paper: Annotated[
         bool, typer.Option("--against-paper", help="Compare the cells with the paper's.")
     ] = False,
 ) -> None:
     """Write every table and figure of the paper, and a page that shows each item."""
-    for path in write_report(runs, out, bench=bench, with_paper=against_paper, item=item):
+    for path in write_report(runs, out, bench=bench, with_paper=against_paper):
         typer.echo(path)
 
 
-def write_report(runs: Path, out: Path, **options: Any) -> tuple[Path, ...]:
+def write_report(runs: Path, out: Path, **options: Any) -> list[Path]:
     """Write the report of records, print its warnings and verdicts, and return its files."""
     with waiting("writing the report"):
         from lastword.lab.report.build import report as build

@@ -247,14 +247,9 @@ def _components(axes: Axes, effects: Sequence[Effect]) -> None:
     first, second = zip(*(e.points for e in effects), strict=True)
     draw.label(axes, "(a) Components", "points")
     draw.rule(axes, 0.0)
-    draw.bars(
-        axes,
-        [effect.label for effect in effects],
-        {"MC1": ("corrected", first), "MC2": ("base", second)},
-        horizontal=True,
-        texts={"MC1": [str(e.negative[0] or "") for e in effects]},
-        text_role="alarm",
-    )
+    names = [effect.label for effect in effects]
+    draw.bars(axes, names, {"MC1": ("corrected", first), "MC2": ("base", second)}, horizontal=True)
+    draw.at_ends(axes, 0, [str(e.negative[0] or "") for e in effects], "alarm")
 
 
 def _swept(axes: Axes, effects: Sequence[Effect], published: float) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from lastword.errors import RecordError
 from lastword.files.writing import write_text
@@ -20,13 +21,10 @@ from lastword.lab.report import (
     published,
     tables,
 )
-from lastword.lab.report.comparison import Comparison
-from lastword.lab.report.cost import Timing
 from lastword.lab.report.draw import Figure
 from lastword.lab.report.page import CellReport, render
 from lastword.lab.report.table import Table, write_table
 from lastword.records.cells import Cell, summarise
-from lastword.records.decision import decisions
 from lastword.records.info import one_theta, read_runs
 from lastword.records.readings import read
 from lastword.records.stored import read_cells
@@ -38,25 +36,25 @@ class ReportInput:
     """The material of a report.
 
     Attributes:
-        item: Item of the worked example and of the figure across models, as BENCHMARK-ID; None to
-            choose one.
-        leading: Other tables, which come before those of the records.
+        timings: Timings for the cost table and figure.
+        with_paper: True to compare the cells with the published grid.
+        leading: Tables that come before those of the records.
+        comparisons: Results of `lastword compare`.
     """
 
     cells: Sequence[Cell]
     theta: Theta
-    timings: tuple[Timing, ...] = ()
-    comparisons: tuple[Comparison, ...] = ()
-    item: str | None = None
-    leading: tuple[Table, ...] = ()
+    timings: Sequence[cost.Timing] = ()
+    with_paper: bool = False
+    leading: Sequence[Table] = ()
+    comparisons: Sequence[comparison.Comparison] = ()
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """The files of a report, and its verdicts."""
 
-    paths: tuple[Path, ...]
-    verdicts: tuple[str, ...]
+    paths: list[Path]
+    verdicts: list[str]
 
 
 def report(
@@ -65,8 +63,7 @@ def report(
     *,
     bench: Path | None = None,
     with_paper: bool = False,
-    item: str | None = None,
-    leading: tuple[Table, ...] = (),
+    leading: Sequence[Table] = (),
 ) -> Output:
     """Write `tables/`, `figures/` and `index.html` under `out`.
 
@@ -75,28 +72,22 @@ def report(
         out: Folder to write to.
         bench: Output of `lastword bench --out`, for the cost table and figure.
         with_paper: True to compare the cells with the published grid.
-        item: Item of the worked example and of the figure across models, as BENCHMARK-ID.
         leading: Tables that come before those of the records.
 
     Raises:
-        RecordError: No records, records of different settings, no such item, no timings, or a
-            folder that cannot be written.
+        RecordError: No records, records of different settings, no timings, or a folder that
+            cannot be written.
     """
     cells = read_cells(runs)
-    material = ReportInput(
-        cells,
-        one_theta(read_runs(runs).values()),
-        timings=() if bench is None else tuple(cost.read_timings(bench)),
-        comparisons=tuple(comparison.read_comparisons(runs, cells)),
-        item=item,
-        leading=leading,
-    )
-    return write(material, out, with_paper=with_paper)
+    theta = one_theta(read_runs(runs).values())
+    timings = [] if bench is None else cost.read_timings(bench)
+    compared = comparison.read_comparisons(runs, cells)
+    return write(ReportInput(cells, theta, timings, with_paper, leading, compared), out)
 
 
-def write(material: ReportInput, out: Path, *, with_paper: bool = False) -> Output:
+def write(material: ReportInput, out: Path) -> Output:
     """Write the report of records in memory; see `report`."""
-    views, written_tables, drawings = _contents(material, with_paper=with_paper)
+    views, written_tables, drawings = _contents(material)
     index = out / "index.html"
     try:
         paths = [path for table in written_tables for path in write_table(table, out / "tables")]
@@ -108,16 +99,13 @@ def write(material: ReportInput, out: Path, *, with_paper: bool = False) -> Outp
     except OSError as error:
         raise RecordError(f"cannot write to {out}: {error.strerror or error}") from error
     verdicts = (verdict_lines(view.judgement, view.controls.sentence) for view in views)
-    return Output((*paths, index), tuple(chain.from_iterable(verdicts)))
+    return Output([*paths, index], [*chain.from_iterable(verdicts)])
 
 
-def _contents(
-    material: ReportInput, *, with_paper: bool = False
-) -> tuple[list[CellReport], list[Table], list[Figure]]:
+def _contents(material: ReportInput) -> tuple[list[CellReport], list[Table], list[Figure]]:
     """Return cells, tables and figures in the paper's order; each statistic is computed once."""
-    cells, theta = material.cells, material.theta
+    cells, theta, timings = material.cells, material.theta, material.timings
     readings = [read(cell, theta) for cell in cells]
-    worked, across = _item_figures(material)
     tests, summaries = [controls(cell) for cell in cells], [summarise(cell) for cell in cells]
     needs = [
         dependence.dependence(c, theta, sighted=r) for c, r in zip(cells, readings, strict=True)
@@ -125,18 +113,15 @@ def _contents(
     judgements = judge(cells, [each.objection for each in tests])
     by_readings = ablation.by_reading(readings, theta)
     effects, swept = ablation.necessity(readings, theta), ablation.sweeps(readings, theta)
-    means, timings = tables.model_means(summaries), material.timings
+    means = tables.model_means(summaries)
+    beside_the_paper = [
+        published.against_paper(summaries),
+        published.ablation_against_paper(effects),
+        published.per_model_against_paper(means),
+    ]
     tables_or_none: list[Table | None] = [
         *material.leading,
-        *(
-            [
-                published.against_paper(summaries),
-                published.ablation_against_paper(effects),
-                published.per_model_against_paper(means),
-            ]
-            if with_paper
-            else []
-        ),
+        *(beside_the_paper if material.with_paper else []),
         tables.master(summaries, theta),
         tables.grid(summaries),
         tables.per_model(means, theta),
@@ -146,34 +131,19 @@ def _contents(
         ablation.necessity_table(effects),
         ablation.sweep_table(swept, theta),
         ablation.reading_table(by_readings, theta) if by_readings else None,
-        tables.scorer_constants(theta),
         dependence.dependence_table(needs),
         *comparison.comparison_tables(material.comparisons),
         cost.cost_table(timings) if timings else None,
     ]
-    figures_or_none: list[Figure | None] = [
+    figures_or_none = [
         figures.regimes(cells, theta),
-        worked,
-        figures.scorer_motifs(theta),
+        figures.worked_example(cells, theta),
         ablation.ablation_figure(effects, swept, theta),
         figures.per_model(means),
-        across,
+        figures.across_models(figures.hardest(cells), theta),
         cost.cost_figure(timings) if timings else None,
         dependence.dependence_figure(needs),
     ]
     views = [CellReport(*row) for row in zip(summaries, judgements, tests, strict=True)]
-    figures_shown = [picture for picture in figures_or_none if picture is not None]
-    return views, [table for table in tables_or_none if table is not None], figures_shown
-
-
-def _item_figures(material: ReportInput) -> tuple[Figure | None, Figure | None]:
-    """Return two figures of the chosen item, or the hardest one: on one model, and on all."""
-    cells, theta = material.cells, material.theta
-    if material.item is None:
-        across = figures.hardest(cells)
-        example = figures.representative(cells, "decisive")
-    else:
-        across = decisions(figures.named(cells, material.item))
-        example = figures.telling(across)
-    worked = None if example is None else figures.worked_example(example, theta)
-    return worked, figures.across_models(across, theta)
+    written = [table for table in tables_or_none if table is not None]
+    return views, written, [picture for picture in figures_or_none if picture is not None]

@@ -7,8 +7,8 @@ and `seconds`: the median seconds of each contender over all items, end to end, 
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,14 +18,14 @@ from lastword.lab.report.draw import Figure, styled
 from lastword.lab.report.figures import model_name
 from lastword.lab.report.table import Table, Value
 from lastword.records.cells import mean_defined
+from lastword.records.marks import Role
 
 # Names of the bench's contenders.
 PLAIN, PACKED, STAGED = "plain base", "ours, base only", "ours, staged"
 PLAIN_TRACE = "plain trace"
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(NamedTuple):
     """The timing of a cell, end to end after a warm-up, in seconds per item.
 
     Attributes:
@@ -44,29 +44,8 @@ class Timing:
     plain_trace: float = math.nan
 
 
-def cost_table(timings: Sequence[Timing]) -> Table:
-    """Return the table of seconds per item and ratios, each the mean over a model's cells."""
-    heads = (
-        "Model | L | Benchmarks | Plain base s/item .4 | Packed base s/item .4 | TRACE s/item .4"
-        " | Packed TRACE / packed base .2 | Plain TRACE / plain base .2"
-        " | Packed TRACE / plain base .2"
-    )
-    models = _by_model(timings)
-    rows: list[tuple[Value, ...]] = [(m.model, m.depth, m.cells, *astuple(m)[3:]) for m in models]
-    means = map(mean_defined, np.array([astuple(m)[3:] for m in models]).T)
-    rows.append(("Mean over models", math.nan, len(timings), *means))
-    notes = (
-        "End to end, warm; models in the order of their depth. Plain: one pass a candidate.",
-        "Packed: shared text computed once. The cost of correction is the ratio of like to "
-        "like: packed to packed, and plain to plain, which is the paper's 2.27x. The last column "
-        "compares unlike things: what TRACE takes here with what plain scoring takes.",
-    )
-    return Table.of("cost", "Cost", heads, rows, notes)
-
-
-@dataclass(frozen=True)
-class ModelCost:
-    """The mean seconds per item over a model's cells, and their ratios."""
+class ModelCost(NamedTuple):
+    """The mean seconds per item over a model's cells, and their mean ratios."""
 
     model: str
     depth: int
@@ -86,11 +65,30 @@ def _by_model(timings: Sequence[Timing]) -> list[ModelCost]:
         groups.setdefault((timing.depth, timing.model), []).append(timing)
     costs = []
     for (depth, model), group in sorted(groups.items()):
-        times = [(t.plain, t.packed, t.trace, t.plain_trace) for t in group]
-        plain, packed, trace, plain_trace = np.array(times).T
+        plain, packed, trace, plain_trace = np.array([timing[3:] for timing in group]).T
         values = (plain, packed, trace, trace / packed, plain_trace / plain, trace / plain)
         costs.append(ModelCost(model, depth, len(group), *map(mean_defined, values)))
     return costs
+
+
+def cost_table(timings: Sequence[Timing]) -> Table:
+    """Return the table of seconds per item and ratios, each the mean over a model's cells."""
+    heads = (
+        "Model | L | Benchmarks | Plain base s/item .4 | Packed base s/item .4 | TRACE s/item .4"
+        " | Packed TRACE / packed base .2 | Plain TRACE / plain base .2"
+        " | Packed TRACE / plain base .2"
+    )
+    models = _by_model(timings)
+    means = map(mean_defined, np.array([model[3:] for model in models]).T)
+    rows: list[tuple[Value, ...]] = [*models]
+    rows.append(("Mean over models", math.nan, len(timings), *means))
+    notes = (
+        "End to end, warm; models in the order of their depth. Plain: one pass a candidate.",
+        "Packed: shared text computed once. The cost of correction is the ratio of like to "
+        "like: packed to packed, and plain to plain, which is the paper's 2.27x. The last column "
+        "compares unlike things: what TRACE takes here with what plain scoring takes.",
+    )
+    return Table.of("cost", "Cost", heads, rows, notes)
 
 
 @styled
@@ -98,19 +96,16 @@ def cost_figure(timings: Sequence[Timing]) -> Figure:
     """Return the figure of seconds per item by model: packed base and packed TRACE."""
     models = _by_model(timings)
     plain = ["" if math.isnan(m.plain_ratio) else f" (plain {m.plain_ratio:.2f}×)" for m in models]
-    texts = [f"{m.packed_ratio:.2f}×{other}" for m, other in zip(models, plain, strict=True)]
     canvas, (axes,) = draw.canvas(0, wide=[draw.bars_inches(len(models), groups=2)])
     draw.label(axes, "", "seconds an item")
-    draw.bars(
-        axes,
-        [f"{model_name(m.model)} (L = {m.depth})" for m in models],
-        {
-            "packed base": ("base", [m.packed for m in models]),
-            "packed TRACE": ("corrected", [m.trace for m in models]),
-        },
-        horizontal=True,
-        texts={"packed TRACE": texts},
-    )
+    groups: dict[str, tuple[Role, list[float]]] = {
+        "packed base": ("base", [m.packed for m in models]),
+        "packed TRACE": ("corrected", [m.trace for m in models]),
+    }
+    names = [f"{model_name(m.model)} (L = {m.depth})" for m in models]
+    draw.bars(axes, names, groups, horizontal=True)
+    ratios = [f"{m.packed_ratio:.2f}×{other}" for m, other in zip(models, plain, strict=True)]
+    draw.at_ends(axes, 1, ratios)
     caption = (
         "Seconds an item, end to end and warm; models by depth. Beside each pair: the mean over"
         " benchmarks of TRACE over base, both packed, and of both plain, as the paper compares."

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
 import matplotlib
@@ -18,9 +17,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import LogFormatter, StrMethodFormatter
 
-from lastword.records.marks import LOOKS, Look, Role
+from lastword.records.marks import LOOKS, Role
 
 FORMATS = ("pdf", "svg", "png")
 WIDTH, HEIGHT = 3.4, 2.6  # of a panel, in inches
@@ -128,28 +126,9 @@ def label(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:
     axes.set_ylabel(y)
 
 
-def logarithmic(axes: Axes) -> None:
-    """Let the horizontal axis be logarithmic, with plain numbers."""
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axes.xaxis.set_minor_formatter(_Sparse(minor_thresholds=(1.1, 0.5)))
-
-
-class _Sparse(LogFormatter):
-    """Labels for the minor ticks of an axis, unless it spans many decades."""
-
-    def __call__(self, x: float, pos: int | None = None) -> str:
-        """Return a tick's label such as `0.5`, or nothing if there is too little room."""
-        return f"{x:g}" if super().__call__(x, pos) else ""
-
-
 def shares(axes: Axes) -> None:
     """Let the vertical axis go from 0 to 1."""
     axes.set_ylim(0, 1.03)
-
-
-def _ink(look: Look) -> dict[str, Any]:
-    return {"color": look.light, "linewidth": look.width, "linestyle": _DASHES[look.dash]}
 
 
 def line(
@@ -163,8 +142,9 @@ def line(
     above: bool = False,
 ) -> None:
     """Draw a curve, interrupted at nan, with its name at its end, above or below."""
-    marker = "o" if markers else None
-    axes.plot(x, y, marker=marker, markersize=3.5, label=f"_{name}", **_ink(LOOKS[role]))
+    look, marker = LOOKS[role], "o" if markers else None
+    ink: dict[str, Any] = {"color": look.light, "linestyle": _DASHES[look.dash]}
+    axes.plot(x, y, marker=marker, markersize=3.5, lw=look.width, label=f"_{name}", **ink)
     if name:
         va = "bottom" if above else "top"
         note(axes, name, (x[-1], y[-1]), (4, 0), role, va=va, fontsize=7.5)
@@ -207,35 +187,19 @@ def bars(
     *,
     horizontal: bool = False,
     stacked: bool = False,
-    texts: Mapping[str, Sequence[str]] = MappingProxyType({}),
-    text_role: Role = "chosen",
 ) -> None:
     """Draw groups of bars over named places, side by side or stacked, with a legend.
 
-    `groups` has their roles and values by name, `texts` the texts at the ends of their bars.
+    `groups` has their roles and values by name.
     """
     width = 0.8 if stacked else 0.8 / len(groups)
-    places = np.arange(len(names))
-    start = np.zeros(len(names))
+    places, start = np.arange(len(names)), np.zeros(len(names))
+    draw, size, at = (axes.barh, "height", "left") if horizontal else (axes.bar, "width", "bottom")
     for group, (name, (role, values)) in enumerate(groups.items()):
         shift = 0.0 if stacked else (group - (len(groups) - 1) / 2) * width
-        draw, size, at = (
-            (axes.barh, "height", "left") if horizontal else (axes.bar, "width", "bottom")
-        )
-        options: dict[str, Any] = {
-            size: width,
-            at: start,
-            "color": LOOKS[role].light,
-            "label": name or None,
-        }
-        patches = draw(places + shift, values, **options)
+        where: dict[str, Any] = {size: width, at: start}
+        draw(places + shift, values, color=LOOKS[role].light, label=name, **where)
         start = start + np.asarray(values) if stacked else start
-        if name in texts:
-            look: dict[str, Any] = {"padding": 2, "fontsize": 7, "color": LOOKS[text_role].light}
-            axes.bar_label(patches, texts[name], **look)
-            axes.margins(
-                x=0.12 if horizontal else None, y=None if horizontal else 0.12
-            )  # room for the texts at both ends
     if horizontal:
         axes.set_yticks(places, names)
         axes.set_ylim(len(names) - 0.4, -0.6)
@@ -243,21 +207,14 @@ def bars(
         long = max(map(len, names), default=0) > 4
         turned: dict[str, Any] = {"rotation": 35, "ha": "right"} if long else {}
         axes.set_xticks(places, names, **turned)
-    if any(groups):
-        axes.legend()
+    axes.legend()
 
 
-def points(
-    axes: Axes, x: Values, y: Values, names: Sequence[str], role: Role, sizes: Values | None = None
-) -> None:
-    """Draw named points; sizes are relative to a medium size of 1."""
-    area = 36 * (np.ones(len(names)) if sizes is None else np.asarray(sizes))
-    axes.scatter(x, y, s=area, color=LOOKS[role].light, alpha=0.85)
-    axes.margins(0.14, 0.12)
-    for turn, i in enumerate(np.argsort(x)):  # names of neighbours alternate above and below
-        above = turn % 2 == 0
-        va, shift = ("bottom", 6) if above else ("top", -6)
-        note(axes, names[i], (x[i], y[i]), (0, shift), "chosen", ha="center", va=va, fontsize=6.5)
+def at_ends(axes: Axes, group: int, texts: Sequence[str], role: Role = "chosen") -> None:
+    """Write texts at the ends of a group of horizontal bars."""
+    bars: Any = axes.containers[group]
+    axes.bar_label(bars, texts, padding=2, fontsize=7, color=LOOKS[role].light)
+    axes.margins(x=0.12)  # room for the texts
 
 
 def below(axes: Axes, key: Sequence[str]) -> None:

@@ -1,15 +1,14 @@
 """Figures of items, of the scorer and of models: pure functions of records and their summaries."""
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from scipy.special import softmax
 
-from lastword.errors import RecordError
 from lastword.files.wording import counted
 from lastword.lab.report import draw
 from lastword.lab.report.draw import Figure, styled
@@ -27,9 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_DRAWN = 12  # maximum number of cells in a figure; its table has all
-_CLOSE = 5
 _MOST_KEYS = 6  # maximum number of candidates that are written out below a panel
-_LOOKED_THROUGH = 10_000  # maximum number of names that a mistyped one is compared with
 
 OPERATOR_TITLES = {"mix": "Signed mixing", "early": "Earliest state", "decisive": "Decisive layer"}
 
@@ -128,8 +125,13 @@ def _record(cell: Cell, item: int) -> Decision:
 
 
 @styled
-def worked_example(record: Decision, theta: Theta) -> Figure:
-    """Return the figure of one item: trajectory, D_l, gates, scores before and after."""
+def worked_example(cells: Sequence[Cell], theta: Theta) -> Figure | None:
+    """Return the figure of one item that the decisive layer repairs; None without such an item.
+
+    It shows the trajectory, D_l, the gates, and the scores before and after.
+    """
+    if (record := representative(cells, "decisive")) is None:
+        return None
     shown = view(record, theta)
     canvas, (path, sharpness, gates, scores) = draw.canvas(4, columns=2, key=_keys(record))
     trajectory(path, record, theta, f"(a) {subject(record, 40)}")
@@ -229,59 +231,14 @@ def hardest(cells: Sequence[Cell]) -> list[Decision]:
     import pandas as pd
 
     scores = pd.concat([_scores_of(place, cell) for place, cell in enumerate(cells)])
-    several = scores.duplicated(["benchmark", "id"], keep=False).to_numpy(bool)
-    if not several.any():
+    several = scores[scores.duplicated(["benchmark", "id"], keep=False)]
+    if several.empty:
         return []
-    by_item = scores.groupby(["benchmark", "id"], sort=True)
-    counts = (
-        by_item[["wrong", "repaired"]]
-        .sum()
-        .sort_values(["wrong", "repaired"], ascending=False, kind="stable")
-    )
-    item = by_item.get_group(counts.index[0])
+    by_item = several.groupby(["benchmark", "id"])
+    sums = by_item[["wrong", "repaired"]].sum()
+    order = sums.sort_values(["wrong", "repaired"], ascending=False, kind="stable")
+    item = by_item.get_group(order.index[0])
     return [_record(cells[c], i) for c, i in zip(item["cell"], item["item"], strict=True)]
-
-
-def named(cells: Sequence[Cell], name: str) -> "pd.DataFrame":
-    """Return the answered records of one item, one per model.
-
-    Args:
-        cells: The cells of all models and benchmarks.
-        name: BENCHMARK-ID as in records, in upper or lower case. For TruthfulQA the metric may be
-            left out (`truthfulqa-42` is `truthfulqa-42/mc1`).
-
-    Raises:
-        RecordError: No such item, or no model answered it.
-    """
-    import pandas as pd
-
-    names = [(f"{c.benchmark}-" + c.records["id"].astype(str)).str.casefold() for c in cells]
-    folded = name.casefold()
-    places = [np.flatnonzero(ids == folded) for ids in names]
-    if not any(some.size for some in places):  # a question of TruthfulQA, without its metric
-        places = [np.flatnonzero(ids == f"{folded}/mc1") for ids in names]
-    if not any(some.size for some in places):
-        some = pd.concat(names).head(_LOOKED_THROUGH).unique().tolist()
-        close = get_close_matches(folded, some, _CLOSE, cutoff=0)
-        raise RecordError(
-            f"no item {name!r}; expected BENCHMARK-ID as records name them, such as "
-            f"{', '.join(close)}"
-        )
-    pairs = zip(cells, places, strict=True)
-    rows = pd.concat([cell.whole(some) for cell, some in pairs if some.size])
-    answers = rows[rows["error"].isna()]
-    if answers.empty:
-        raise RecordError(f"item {name!r} failed on every model: {rows['error'].iloc[0]}")
-    return answers
-
-
-def telling(rows: Sequence[Decision]) -> Decision:
-    """Return the first record that TRACE corrected, preferably with a decisive layer."""
-
-    def rank(record: Decision) -> tuple[bool, bool, bool]:
-        return record.gain == 1, record.operator == "decisive", record.corrected
-
-    return max(rows, key=rank)
 
 
 def _scores_of(place: int, cell: Cell) -> "pd.DataFrame":
@@ -314,43 +271,6 @@ def _invariant(record: Decision) -> float:
     return value
 
 
-# Illustrative traces of log p over the feature depths, one per motif.
-_MOTIFS = {
-    "Sustained growth": (-6.0, -4.4, -2.8, -1.2),
-    "Abrupt promotion": (-6.0, -5.8, -1.6, -1.4),
-    "Accelerating support": (-6.0, -5.7, -4.4, -1.2),
-}
-
-
-@styled
-def scorer_motifs(theta: Theta) -> Figure:
-    """Return the figure of T's evidence across the feature depths, and of its weight alpha."""
-    import torch
-
-    from lastword.rule.scorer import Scorer
-
-    x = theta.scorer.features
-    scorer = Scorer(theta, depth=26, vocabulary=1)
-    canvas, (*motifs, schedule) = draw.canvas(4, columns=4)
-    for place, axes, (motif, trace) in zip("abc", motifs, _MOTIFS.items(), strict=True):
-        p = np.interp(np.linspace(0, 1, len(x)), np.linspace(0, 1, len(trace)), trace)
-        h = float(scorer.evidence(torch.tensor(p)[:, None, None]))
-        draw.label(axes, f"({place}) {motif}: h = {h:.2f}", "feature depth / L", "log p")
-        draw.line(axes, x, p, "corrected", markers=True)
-        axes.set_ylim(-6.6, 0.2)
-    evidence = torch.linspace(0, 1, 101, dtype=torch.float64)
-    draw.label(schedule, "(d) Mixing schedule", "evidence h̃", "α")
-    draw.rule(schedule, theta.scorer.lambda_0, "other", "λ₀", across=True)
-    draw.line(schedule, evidence.numpy(), scorer.alpha(evidence[None])[0].numpy(), "mix")
-    draw.shares(schedule)
-    caption = (
-        "Three illustrative traces of a token's log-probability over the feature depths, with the"
-        " evidence h that each earns, and the weight α of the anchor mixture that normalised"
-        " evidence sets. Traces are drawn for illustration; h and α are the scorer's."
-    )
-    return Figure("scorer-motifs", "What the scorer rewards", caption, canvas)
-
-
 def left_to_the_table(cells: int) -> str:
     """Return a sentence on the cells that a figure does not show; empty if it shows all."""
     rest = cells - MOST_DRAWN
@@ -363,10 +283,8 @@ def per_model(means: Sequence[ModelMeans]) -> Figure:
 
     Models without a judged item are left out.
     """
-    rows = sorted(
-        (m for m in means if np.isfinite([m.invariant, m.delta_mc1]).all()),
-        key=lambda m: (m.invariant, m.model),
-    )
+    judged = [m for m in means if np.isfinite([m.invariant, m.delta_mc1]).all()]
+    rows = sorted(judged, key=lambda m: (m.invariant, m.model))
     canvas, (usage, against) = draw.canvas(1, wide=[draw.bars_inches(max(1, len(rows)))])
     operators: tuple[Role, ...] = ("decisive", "mix", "early")
     shares = np.nan_to_num([m.fired for m in rows]).reshape(-1, 3).T
@@ -375,19 +293,27 @@ def per_model(means: Sequence[ModelMeans]) -> Figure:
     draw.label(usage, "(a) Who answers", "% of items")
     draw.bars(usage, names, groups, horizontal=True, stacked=True)
     usage.set_xlim(0, 100)
-    draw.label(against, "(b) I(M) and the gain", "I(M)", "mean ΔMC1, points")
-    draw.rule(against, 1.0)
-    draw.rule(against, 0.0, "other", across=True)
-    x, y, second = (
-        np.array([getattr(m, name) for m in rows])
-        for name in ("invariant", "delta_mc1", "delta_mc2")
-    )
-    sizes = np.clip(np.nan_to_num(second) / 5, 0.3, 4.0)
-    draw.points(against, x, y, [str(i) for i, _ in enumerate(rows, 1)], "corrected", sizes)
-    draw.logarithmic(against)
+    _gains(against, rows)
     caption = (
         "(a) Share of the items that each operator answers, a mean over benchmarks; models by I(M)"
         " from low to high; the rest keep the model's scores. (b) I(M) against the mean change"
         " of MC1, by the numbers of (a); the larger the point, the larger the change of MC2."
     )
     return Figure("per-model", "What the rule does in each model", caption, canvas)
+
+
+def _gains(axes: Axes, rows: Sequence[ModelMeans]) -> None:
+    """Draw I(M) against the mean gain, as numbered points."""
+    draw.label(axes, "(b) I(M) and the gain", "I(M)", "mean ΔMC1, points")
+    draw.rule(axes, 1.0)
+    draw.rule(axes, 0.0, "other", across=True)
+    sizes = 36 * np.clip(np.nan_to_num([m.delta_mc2 for m in rows]) / 5, 0.3, 4.0)
+    x, y = [m.invariant for m in rows], [m.delta_mc1 for m in rows]
+    axes.scatter(x, y, s=sizes, color=LOOKS["corrected"].light, alpha=0.85)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.margins(0.14, 0.12)
+    for i, at in enumerate(zip(x, y, strict=True), 1):
+        draw.note(axes, str(i), at, (0, 6), ha="center", fontsize=6.5)

@@ -15,15 +15,7 @@ from lastword.lab.evaluation.controls import Controls
 from lastword.lab.evaluation.statistics import Finding, GridStatistics, Judgement, over_cells
 from lastword.lab.report import draw
 from lastword.lab.report.draw import Figure
-from lastword.lab.report.table import (
-    EN_DASH,
-    Column,
-    Marked,
-    Table,
-    Value,
-    is_text,
-    number,
-)
+from lastword.lab.report.table import Column, Marked, Table, Value, is_text, number, readable
 from lastword.lab.report.tables import cells_table
 from lastword.records.cells import CellCounts, Summary, benchmark_of
 from lastword.records.document import document
@@ -34,7 +26,6 @@ _SCRIPTS = (
     *("data.js", "trajectory.js", "portrait.js"),
     *("tables.js", "items.js", "main.js"),
 )
-_FULL_HEAT = 0.15  # a change of 15 points gets the strongest shade
 
 
 @dataclass(frozen=True)
@@ -44,9 +35,6 @@ class CellReport:
     summary: Summary
     judgement: Judgement
     controls: Controls
-
-
-Fact = tuple[str, str]  # name and value, as shown
 
 
 def render(
@@ -61,8 +49,9 @@ def render(
     `blocks` are the packed records (`data_blocks`). `sample` is a sentence about the number of
     items in the list; empty if it has all.
     """
-    grid = over_cells(np.array([cell.summary.delta_mc1 for cell in cells], dtype=float))
-    by_cell = _table(cells_table([cell.summary for cell in cells]))
+    summaries = [cell.summary for cell in cells]
+    grid = over_cells(np.array([summary.delta_mc1 for summary in summaries], dtype=float))
+    by_cell = _table(cells_table(summaries))
     headline = headline_of(grid, [cell.judgement for cell in cells])
     return document(
         "page.html.j2",
@@ -71,14 +60,10 @@ def render(
         assets=_ASSETS,
         title=f"TRACE: {headline}",
         headline=headline,
-        standfirst=_standfirst(grid, [cell.summary for cell in cells]),
-        facts=_facts_of_all(cells),
-        grid=_grid(cells) if len(cells) > 1 else None,
+        standfirst=_standfirst(grid, summaries),
+        facts=_facts(summaries),
         cell_columns=[name for name, _ in by_cell["columns"]],
-        cells=[
-            {**_cell(view, cells), "row": row}
-            for view, row in zip(cells, by_cell["rows"], strict=True)
-        ],
+        cells=[*zip(cells, by_cell["rows"], strict=True)],
         tables=[_table(table) for table in tables],
         figures=[(f, b64encode(draw.rendered(f, "svg")).decode()) for f in figures],
         sample=sample,
@@ -113,13 +98,13 @@ def _standfirst(grid: GridStatistics, summaries: Sequence[Summary]) -> str:
     return f"{text} The mean over cells has a 95% interval of {low} to {high} points."
 
 
-def _facts_of_all(cells: Sequence[CellReport]) -> list[Fact]:
-    summaries = [cell.summary for cell in cells]
+def _facts(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
+    """Return the names and values of what the page counts."""
     counts = sum((s.counts for s in summaries), CellCounts(0))
     facts = {
         "models": len({s.model for s in summaries}),
         "benchmarks": len({benchmark_of(s.benchmark) for s in summaries}),
-        "cells": len(cells),
+        "cells": len(summaries),
         "items": counts.items,
         "answers fixed": sum(s.fixed for s in summaries),
         "answers broken": sum(s.broken for s in summaries),
@@ -133,88 +118,22 @@ def _facts_of_all(cells: Sequence[CellReport]) -> list[Fact]:
     return [(name, f"{count:,}") for name, count in facts.items()]
 
 
-def _cell(view: CellReport, cells: Sequence[CellReport]) -> dict[str, Any]:
-    s = view.summary
-    models, benchmarks = _names(cells)
-    return {
-        "finding": view.judgement.finding,
-        "verdict": view.judgement.sentence,
-        "facts": _facts(s),
-        "notes": [view.controls.sentence, *_notes(s)] if s.counts.items else _notes(s),
-        "model_place": models.index(s.model),
-        "benchmark_place": benchmarks.index(s.benchmark),
-        "count": f"{s.counts.items:,}",
-    }
-
-
-def _names(cells: Sequence[CellReport]) -> tuple[list[str], list[str]]:
-    """Return the distinct models and benchmarks."""
-    models, benchmarks = ([getattr(c.summary, n) for c in cells] for n in ("model", "benchmark"))
-    return list(dict.fromkeys(models)), list(dict.fromkeys(benchmarks))
-
-
-def _facts(s: Summary) -> list[Fact]:
-    fired = {f"fired: {n}": f"{_percent(share)}%" for n, share in s.fired.items() if share > 0}
-    return [("I(M)", number(s.invariant, ".3f")), *fired.items()]
-
-
-def _percent(share: float) -> str:
-    return number(100 * share, ".2f")
-
-
-def _notes(s: Summary) -> list[str]:
-    notes = []
-    if s.counts.mc2:
-        notes.append(f"MC2 and MC3 are of {counted(s.counts.mc2, 'item')} that MC1 does not count.")
-    if s.counts.failed:
-        failed = counted(s.counts.failed, "failed item")
-        notes.append(f"{failed}, counted neither for the base nor for what corrects it.")
-    return notes
-
-
-def _grid(cells: Sequence[CellReport]) -> dict[str, Any]:
-    """Return the squares of the overview, with one row per model and one column per benchmark."""
-    places = {(c.summary.model, c.summary.benchmark): i for i, c in enumerate(cells)}
-    models, benchmarks = _names(cells)
-    rows = {m: [_square(places.get((m, b)), cells) for b in benchmarks] for m in models}
-    return {"benchmarks": benchmarks, "rows": rows}
-
-
-def _square(place: int | None, cells: Sequence[CellReport]) -> dict[str, Any] | None:
-    if place is None:
-        return None
-    delta = cells[place].summary.delta_mc1
-    return {
-        "cell": place,
-        "text": _points(delta),
-        "title": cells[place].judgement.sentence,
-        "sign": "up" if delta > 0 else "down" if delta < 0 else "even",
-        "heat": 0 if math.isnan(delta) else round(100 * min(abs(delta) / _FULL_HEAT, 1)),
-    }
-
-
 def _table(table: Table) -> dict[str, Any]:
     return {
         "title": table.title,
         "notes": table.notes,
         "columns": [(c.name, not is_text(table, i)) for i, c in enumerate(table.columns)],
-        "rows": [_texts(row, table.columns) for row in table.rows],
+        "rows": [[*map(_value, row, table.columns)] for row in table.rows],
     }
 
 
-def _texts(row: Sequence[Value], heads: Sequence[Column]) -> list[tuple[str, str]]:
-    """Return every value of a row as a sort key and as text."""
-    return [_value(value, column) for value, column in zip(row, heads, strict=True)]
-
-
 def _value(value: Value, column: Column) -> tuple[str, str]:
-    if isinstance(value, str):
-        return value, value
-    if isinstance(value, Marked):
-        key, text = _value(value.value, column)
-        return key, text + value.mark
-    text = f"{value:,}" if isinstance(value, int) else _minus(number(value, column.form))
-    return "" if text == EN_DASH else repr(value), text
+    """Return a value as a sort key and as text."""
+    plain = value.value if isinstance(value, Marked) else value
+    text = readable(value, column)
+    if isinstance(plain, str):
+        return plain, text
+    return "" if math.isnan(plain) else repr(plain), _minus(text)
 
 
 def _points(share: float) -> str:

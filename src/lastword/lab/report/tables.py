@@ -4,7 +4,6 @@ master, grid, per_model         the paper's main and per-model tables, and the m
 verdict_table                   one verdict in words per cell
 controls_table                  the baselines that a gain has to beat
 calibrations                    MC3 and calibration
-scorer_constants                the constants of T, from Theta itself
 """
 
 import math
@@ -191,42 +190,6 @@ def calibrations(summaries: Sequence[Summary]) -> Table:
         rows.append((s.model, s.benchmark, *shares))
     notes = ("ECE: 15 equal bins of the top candidate's probability; lower is better.",)
     return Table.of("calibration", "MC3 and calibration", heads, rows, notes)
-
-
-def scorer_constants(theta: Theta) -> Table:
-    """Return the table of T's constants, as in the paper's appendix, with their values in Theta."""
-    from lastword.rule.scorer import Scorer
-
-    s = theta.scorer
-    # Deep enough for all fractions to fall on different depths.
-    quorum = Scorer(theta, depth=1000, vocabulary=1).quorum
-    weights = _listed(s.weights, "()")
-    rows = (
-        ("A", "relative anchor depths", _listed(s.anchors), "Eq. 10"),
-        ("G", "relative feature depths", _listed(s.features), "Eq. 11"),
-        ("ℓ(f)", "depth of a fraction", "min(L, ⌈f L⌉)", "Eq. 10"),
-        ("|A|, |G|", "depths of each set", f"{len(s.anchors)}, {len(s.features)}", "Eq. 10"),
-        ("k", "top-k cutoff at each anchor", f"max({s.k_min}, ⌈{s.k_fraction:g} |V|⌉)", "Eq. 10"),
-        ("r_Ω", "recurrence quorum", f"⌈{s.quorum:g} |A|⌉ = {quorum}", "Eq. 10"),
-        ("w_ℓ", "weights of the anchors", "∝ exp(ℓ/L), normalised over A", "Eq. 10"),
-        ("(β_s, β_j, β_c)", "weights of slope, jump and curvature", weights, "Eq. 11"),
-        ("scope", "where evidence is scaled", "Ω where it is not empty, else V", "Eq. 12"),
-        ("λ_0", "mixing floor", f"{s.lambda_0:g}", "Eq. 12"),
-        ("γ", "slope of the sigmoid", f"{s.gamma_alpha:g}", "Eq. 12"),
-        ("t_i", "score of a candidate", "mean log softmax at its own tokens", "Eq. 13"),
-        ("outside", "evidence of a token outside Ω", s.outside, "Eq. 12"),
-        ("floor", "whose least weight λ_0 is", s.floor, "Eq. 12"),
-    )
-    notes = (
-        "The same for every model and every benchmark. The last two rows are readings that the "
-        "paper leaves open (method, section 8).",
-    )
-    heads = "Symbol | Role | Value | First used"
-    return Table.of("scorer-constants", "The scorer's constants", heads, rows, notes)
-
-
-def _listed(values: Sequence[float], around: str = "{}") -> str:
-    return ", ".join(f"{value:g}" for value in values).join(around)
 
 
 def branch(invariant: float, theta: Theta) -> str:

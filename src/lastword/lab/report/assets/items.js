@@ -3,31 +3,29 @@
 const PAGE = 60;
 
 // An item is one that counts for MC1, here as in every other number of the page; others are named beside.
-const BESIDE = { 1: "items", 2: "for MC2 alone", n: "without labels", e: "failed" };
+const BESIDE = { MC1: "items", "MC2 alone": "for MC2 alone", "no labels": "without labels", failed: "failed" };
+const FILTERS = ["benchmark", "model", "outcome", "operator", "regime", "judged"];
 
-const tally = (entries) => Object.fromEntries(Object.keys(BESIDE).map((code) => [code, entries.filter((entry) => entry.judged === code).length]));
+const tally = (entries) => Object.fromEntries(Object.keys(BESIDE).map((metric) => [metric, entries.filter((entry) => entry.judged === metric).length]));
 
 function countLine(found, all) {
   const number = (n) => n.toLocaleString("en");
-  const parts = Object.entries(BESIDE).filter(([code]) => all[code]);
-  return parts.map(([code, name]) => `${number(found[code])} of ${number(all[code])} ${name}`).join(" · ");
+  const parts = Object.entries(BESIDE).filter(([metric]) => all[metric]);
+  return parts.map(([metric, name]) => `${number(found[metric])} of ${number(all[metric])} ${name}`).join(" · ");
 }
 
 class Browser {
-  // texts: [id, benchmark, question]; cells: {model, benchmark, text: [...], codes: "..."}; a code is
-  // one letter an item for regime, operator, outcome and the metric that counts it each. `load` gives
-  // an entry's text, its item, and nodes that stand below them.
-  constructor({ texts, cells, names }, load) {
-    Object.assign(this, { texts, cells, names, load, shown: 0, found: [] });
+  // texts: [id, benchmark, question]; cells: {model, benchmark, items: [text, regime, operator,
+  // outcome, metric that counts it]}. `load` gives an entry's text and its item.
+  constructor({ texts, cells }, load) {
+    Object.assign(this, { texts, load, shown: 0, found: [] });
     this.root = document.getElementById("items");
     this.form = this.root.querySelector(".filters");
     this.list = this.root.querySelector(".list ol");
     this.more = this.root.querySelector(".more");
     this.article = this.root.querySelector(".item");
-    this.entries = cells.flatMap((cell, c) => cell.text.map((text, i) => ({
-      cell: c, item: i, text, model: cell.model, benchmark: cell.benchmark,
-      regime: cell.codes[4 * i], operator: cell.codes[4 * i + 1], outcome: cell.codes[4 * i + 2], judged: cell.codes[4 * i + 3],
-    })));
+    this.entries = cells.flatMap(({ model, benchmark, items }, cell) => items.map(
+      ([text, regime, operator, outcome, judged], item) => ({ cell, item, text, model, benchmark, regime, operator, outcome, judged })));
     this.totals = tally(this.entries);
     this.haystack = texts.map(([id, , question]) => `${id} ${question}`.toLowerCase());
     this.fill();
@@ -38,18 +36,18 @@ class Browser {
   }
 
   fill() {
-    for (const [name, options] of Object.entries(this.names)) {
-      const pairs = Array.isArray(options) ? options.map((text, place) => [place, text]) : Object.entries(options);
-      this.form.elements[name].append(element("option", { value: "" }, "all"), ...pairs.map(([value, text]) => element("option", { value }, text)));
+    for (const name of FILTERS) {
+      const values = [...new Set(this.entries.map((entry) => entry[name]))].filter(Boolean);
+      this.form.elements[name].append(element("option", { value: "" }, "all"), ...values.map((value) => element("option", { value }, value)));
     }
   }
 
   filter() {
     const { search, ...selects } = this.form.elements;
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const wanted = Object.keys(this.names).map((name) => [name, selects[name].value]).filter(([, value]) => value !== "");
+    const wanted = FILTERS.map((name) => [name, selects[name].value]).filter(([, value]) => value !== "");
     const matches = this.haystack.map((text) => words.every((word) => text.includes(word)));
-    this.found = this.entries.filter((entry) => matches[entry.text] && wanted.every(([name, value]) => String(entry[name]) === value));
+    this.found = this.entries.filter((entry) => matches[entry.text] && wanted.every(([name, value]) => entry[name] === value));
     this.root.querySelector(".count").textContent = countLine(tally(this.found), this.totals);
     this.list.replaceChildren(...(this.found.length ? [] : [element("li", { class: "empty" }, "No item matches.")]));
     this.shown = 0;
@@ -66,12 +64,11 @@ class Browser {
     const [id, , question] = this.texts[entry.text];
     return element("li", {}, element("button", { type: "button", click: () => this.open(entry), "data-entry": `${entry.cell}-${entry.item}` },
       element("span", { class: "question", dir: "auto" }, question),
-      element("span", { class: "where" }, this.chip(entry), ` ${this.names.model[entry.model]} · ${this.names.benchmark[entry.benchmark]} ${id}`)));
+      element("span", { class: "where" }, this.chip(entry), ` ${entry.model} · ${entry.benchmark} ${id}`)));
   }
 
   chip(entry) {
-    const outcome = this.names.outcome[entry.outcome];
-    return element("span", { class: `chip ${outcome}` }, outcome);
+    return element("span", { class: `chip ${entry.outcome}` }, entry.outcome);
   }
 
   // Opens an item; its address is kept, so that the back button and a copied address work.
@@ -84,8 +81,8 @@ class Browser {
     this.root.querySelector(".browser").classList.add("reading");
     this.list.querySelectorAll("[aria-current]").forEach((node) => node.removeAttribute("aria-current"));
     this.list.querySelector(`[data-entry="${entry.cell}-${entry.item}"]`)?.setAttribute("aria-current", "true");
-    const [text, item, below] = await this.load(entry);
-    this.article.replaceChildren(...itemView(this, entry, text, item), ...below);
+    const [text, item] = await this.load(entry);
+    this.article.replaceChildren(...itemView(this, entry, text, item));
     this.article.focus({ preventScroll: true });
     this.article.scrollIntoView({ block: "nearest" });
     if (matchMedia("(max-width: 52rem)").matches) this.root.querySelector(".browser").scrollIntoView();
@@ -107,7 +104,7 @@ class Browser {
     if (entry) this.read(entry);
   }
 
-  select(model, benchmark) {
+  select({ model, benchmark }) {
     this.form.reset();
     this.form.elements.model.value = model;
     this.form.elements.benchmark.value = benchmark;
@@ -119,7 +116,7 @@ class Browser {
 
 function itemView(browser, entry, text, item) {
   const [id, , question] = browser.texts[entry.text];
-  const where = `${browser.names.model[entry.model]} · ${browser.names.benchmark[entry.benchmark]} ${id}`;
+  const where = `${entry.model} · ${entry.benchmark} ${id}`;
   const back = button("← Back to the list", () => { history.pushState(null, "", "#items"); browser.close(); }, { class: "back" });
   const head = [back, element("p", { class: "where" }, browser.chip(entry), ` ${where}`), element("h3", { dir: "auto" }, question)];
   return [...head, ...portraitView(text, item), ...siblingsView(browser, entry)];
@@ -128,6 +125,6 @@ function itemView(browser, entry, text, item) {
 function siblingsView(browser, entry) {
   const others = browser.siblings(entry);
   if (!others.length) return [];
-  const links = others.map((other) => element("button", { type: "button", click: () => browser.open(other) }, browser.chip(other), ` ${browser.names.model[other.model]}`));
+  const links = others.map((other) => element("button", { type: "button", click: () => browser.open(other) }, browser.chip(other), ` ${other.model}`));
   return [element("h4", {}, "The same item on other models"), element("div", { class: "siblings" }, links)];
 }

@@ -5,9 +5,9 @@ async function start() {
   const items = await unpackJSON("items");
   const browser = new Browser(items, async (entry) => {
     const [cell, texts] = await Promise.all([unpackJSON(`cell-${entry.cell}`), unpackJSON(`texts-${items.texts[entry.text][1]}`)]);
-    return [texts[entry.text], cell[entry.item], []];
+    return [texts[entry.text], cell[entry.item]];
   });
-  document.querySelectorAll(".browse").forEach((node) => node.addEventListener("click", () => browser.select(node.dataset.model, node.dataset.benchmark)));
+  document.querySelectorAll(".browse").forEach((node) => node.addEventListener("click", () => browser.select(items.cells[node.dataset.cell])));
   addEventListener("popstate", () => browser.follow(location.hash));
   browser.follow(location.hash);
   // The browser went to the address before there was room for the figures.

@@ -34,7 +34,4 @@ function wireTables() {
     const place = body.id.replace("cell-", "");
     body.rows[0].addEventListener("click", () => openCell(place, body.rows[1].hidden));
   });
-  document.querySelectorAll("[data-cell]").forEach((square) => square.addEventListener("click", () => {
-    openCell(square.dataset.cell).scrollIntoView({ block: "center" });
-  }));
 }
