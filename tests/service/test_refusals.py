@@ -14,8 +14,6 @@ NAME = "LlamaForCausalLM"
 WORDS = BODY["candidates"]
 GOOGLES = {"type": "choice", "instructions": "w5"}
 OPTIONS = {"type": "choice", "instructions": "w5", "choices": WORDS}
-LEVELS = {"type": "score", "instructions": "w5"}
-ELEVEN = [f"w{i}" for i in range(8, 19)]
 MESSAGES = [{"role": "system", "content": "w4"}, {"role": "user", "content": "w5 w6 w7"}]
 # The path, body and headers of a request in each form.
 FORMS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
@@ -70,11 +68,6 @@ def expected(form: str, status: int, code: str) -> dict[str, Any]:
 def test_a_request_in_each_form_is_answered(served, form):
     path, body, headers = FORMS[form]
     assert served.client.post(path, json=body, headers=headers).status_code == 200
-    if form in ("openai", "google"):  # only Google's form takes eleven levels
-        levels = LEVELS | ({"criteria": ELEVEN} if form == "google" else {"levels": ELEVEN[:10]})
-        questions = {"q": levels} if form == "google" else [levels]
-        request = body | {"questions": questions}
-        assert served.client.post(path, json=request, headers=headers).status_code == 200
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -104,7 +97,6 @@ def schema(**keywords: Any) -> dict[str, Any]:
 IMAGE = {"role": "user", "content": [{"type": "input_image"}]}
 MANY = [f"w{i}" for i in range(300)]
 CONSTANTS = [{"const": text} for text in MANY]
-UNCALLED = {"type": "function_call_output", "call_id": "x"}
 
 
 @pytest.mark.parametrize(
@@ -129,15 +121,13 @@ UNCALLED = {"type": "function_call_output", "call_id": "x"}
         ("openai", {"model": "gpt-6-luna", "input": []}, 404, "unknown_model", repr(NAME)),
         ("openai", {"questions": [OPTIONS, {"type": "chioce"}]}, 400, "invalid_body", "ions.1"),
         ("openai", {"questions": ["w5"]}, 400, "invalid_body", "questions.0"),
-        ("openai", {"questions": [OPTIONS] * 401}, 400, "invalid_body", "401 questions"),
+        ("openai", {"questions": [OPTIONS] * 1001}, 400, "invalid_body", "1001 qu"),
         ("openai", listed(choices=["w8"]), 400, "invalid_body", "questions.0"),
         ("openai", listed(choices=["w8", "w8"]), 400, "invalid_body", "questions.0"),
         ("openai", listed(choices=[{"label": "w8"}, "w9"]), 400, "invalid_body", "TEXT"),
         ("openai", listed(choices=[1, 2]), 400, "invalid_body", "TEXT"),
-        ("openai", {"questions": [LEVELS | {"levels": ELEVEN}]}, 400, "invalid_body", "levels"),
         ("openai", {"input": []}, 400, "invalid_body", "input"),
         ("openai", {"input": [IMAGE]}, 400, "invalid_body", "input[0].content"),
-        ("openai", {"input": [UNCALLED]}, 400, "invalid_body", "input[0].call_id"),
         ("openai", {"input": "w5 " * 500}, 400, "item", "needs"),
         (
             "openai",
@@ -156,13 +146,9 @@ UNCALLED = {"type": "function_call_output", "call_id": "x"}
         ("typesafe", named(type="box"), 422, "invalid_body", "questions.q"),
         ("typesafe", named(type="noul"), 422, "invalid_body", "questions.q"),
         ("typesafe", named(type="score", criteria={"0": "w8"}), 422, "invalid_body", "questions.q"),
-        ("typesafe", named(type="score", criteria=ELEVEN), 422, "invalid_body", "questions.q"),
         ("typesafe", {"assets": {"a": {}}}, 422, "invalid_body", "assets"),
         ("google", {"model": "models/gpt"}, 404, "unknown_model", repr(NAME)),
         ("google", {"model": "gpt", "input": []}, 404, "unknown_model", repr(NAME)),
-        ("google", named(**GOOGLES, criteria={" a": "", "b": ""}), 400, "invalid_body", "ions.q"),
-        ("google", named(**GOOGLES, criteria={"a\7b": "", "c": ""}), 400, "invalid_body", "ions.q"),
-        ("google", named(**GOOGLES, criteria=["a", "b"]), 400, "invalid_body", "questions.q"),
         ("google", named(**GOOGLES, criteria={"a": ""}), 400, "invalid_body", "questions.q"),
         ("google", named(**GOOGLES, criteria=None), 400, "invalid_body", "questions.q"),
         *(

@@ -21,6 +21,8 @@ from lastword.service.service import Service
 from lastword.service.settings import Settings
 from lastword.version import __version__
 
+_CODES = {404: "not_found", 405: "method_not_allowed"}  # of what Starlette refuses
+
 
 def create_app(
     decider: Decider,
@@ -77,8 +79,9 @@ def add_dialects(app: FastAPI, dialects: Sequence[Dialect]) -> None:
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        code = "not_found" if error.status_code == 404 else "invalid_body"
-        return await refuse(request, Refusal(code, str(error.detail)))
+        code = _CODES.get(error.status_code, "invalid_body")
+        allow = (error.headers or {}).get("Allow")
+        return await refuse(request, Refusal(code, str(error.detail), allow=allow))
 
     app.add_exception_handler(TraceError, refuse)
     app.add_exception_handler(RequestValidationError, invalid_body)

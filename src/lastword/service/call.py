@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pydantic_core
 from fastapi import Depends, Request, Response
 
-from lastword.decide.batch import Scope
+from lastword.decide.batch import Read
 from lastword.errors import TraceError
 from lastword.service.schema import to_bytes
 from lastword.service.service import Service
@@ -51,7 +51,8 @@ class Call:
         Raises:
             TraceError: What the item or the model raised.
         """
-        scope = Scope("all" if full or view else "decide", "all" if view else "base")
+        read: Read = "all" if full or view else "decide"
+        scope = self.service.decider.scope(read, "all" if view else "base")
         (decision,) = await self.service.correct([(item, scope)], self.client, batch=False)
         if isinstance(decision, TraceError):
             raise decision

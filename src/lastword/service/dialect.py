@@ -77,23 +77,21 @@ class Dialect:
 
 
 class Paths:
-    """All routes of the service.
+    """All paths of the service.
 
     Args:
         pages: The application's routes that belong to no dialect.
         dialects: The dialects.
 
     Attributes:
-        methods: The methods of each path, with HEAD beside GET.
+        known: The paths.
     """
 
     def __init__(self, pages: Sequence[BaseRoute], dialects: Sequence[Dialect]) -> None:
-        own = [(path, dialect) for dialect in dialects for path in _methods(dialect.router.routes)]
+        own = [(path, dialect) for dialect in dialects for path in _paths(dialect.router.routes)]
         self._dialects = dict(own)
         assert len(self._dialects) == len(own), "two dialects have one path"
-        self.methods = _methods(pages) | {"/openapi.json": {"GET", "HEAD"}}
-        for dialect in dialects:
-            self.methods |= _methods(dialect.router.routes)
+        self.known = {*self._dialects, *_paths(pages), "/openapi.json"}
 
     def dialect(self, scope: Mapping[str, Any]) -> Dialect:
         """Return the dialect for a request's refusals; the service's for an unknown path."""
@@ -102,12 +100,8 @@ class Paths:
         return next((other for name, other in dialect.others.items() if name in headers), dialect)
 
 
-def _methods(served: Sequence[BaseRoute]) -> dict[str, set[str]]:
-    routes = [route for route in served if isinstance(route, APIRoute)]
-    return {
-        route.path: route.methods | ({"HEAD"} if "GET" in route.methods else set())
-        for route in routes
-    }
+def _paths(routes: Sequence[BaseRoute]) -> list[str]:
+    return [route.path for route in routes if isinstance(route, APIRoute)]
 
 
 _NATIVE = Dialect(routes())

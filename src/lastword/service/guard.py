@@ -62,15 +62,13 @@ class Guard:
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         start, limits = time.perf_counter(), self._settings
-        if scope["method"] == "HEAD":  # the server sends only the headers of the answer
-            scope = dict(scope, method="GET")
         name = limits.client_header and Headers(scope=scope).get(limits.client_header)
         if name:
             scope = dict(scope, client=(name, 0))
         path = scope["path"]
         # `/v1%2fmodel` is not `/v1/model`: a proxy may have rules for the path as it was sent.
         is_plain = scope.get("raw_path", b"").partition(b"?")[0] in (b"", path.encode())
-        route = path if is_plain and path in self._paths.methods else "other"
+        route = path if is_plain and path in self._paths.known else "other"
         answer = _Answer(send, scope, self._paths, self._traffic, limits.deadline_seconds)
         try:
             self._check(scope, route)
@@ -102,11 +100,6 @@ class Guard:
             self._check_sender(headers, route == LABELS)
         if route == "other":
             raise Refusal("not_found", "no such route; /docs lists them")
-        methods = self._paths.methods[route]
-        if scope["method"] not in methods:
-            names = ", ".join(sorted(methods))
-            what = f"{route} takes {names}, not {scope['method']:.{_METHOD_CHARACTERS}}"
-            raise Refusal("method_not_allowed", what, allow=names)
         if scope["method"] != "POST" and headers.get("content-length", "0") != "0":
             raise Refusal("invalid_body", f"{scope['method']} takes no body")
         if self._traffic.draining and route not in PROBES:

@@ -3,7 +3,7 @@
 The limits that an operator sets are in `Settings`; docs/service.md has a table of all.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
@@ -12,7 +12,7 @@ from lastword.text.question import Single
 from lastword.text.tokens import EncodedItem
 
 MOST_ENTRIES = 2**16  # of one list in a body
-MOST_QUESTIONS = 400  # of one request
+MOST_QUESTIONS = 1000  # of one request
 # A request with questions may have as many characters and tokens as this number of items.
 REQUEST_ITEMS = 4
 # Characters that take a tokenizer a tenth of a second; longer texts have a thread of their own.
@@ -31,33 +31,27 @@ def characters(item: Item) -> int:
     return sum(before + len(candidate) for candidate in item.candidates)
 
 
-def require_small(item: Item, settings: Settings) -> None:
-    """Refuse an item that is too much work, before it is tokenised.
-
-    Raises:
-        Refusal: Too many candidates or characters.
-    """
+def too_large(item: Item, settings: Settings) -> Refusal | None:
+    """Return the refusal of an item that is too much work, before it is tokenised; else None."""
     if (count := len(item.candidates)) > settings.candidates:
         what = f"the item has {count} candidates, the service takes {settings.candidates}"
-        raise Refusal("too_many_candidates", what)
+        return Refusal("too_many_candidates", what)
     if (size := characters(item)) > settings.characters:
         what = f"{size} characters, the prompt counted with every candidate"
-        raise Refusal("too_many_characters", f"{what}: the service takes {settings.characters}")
+        return Refusal("too_many_characters", f"{what}: the service takes {settings.characters}")
+    return None
 
 
-def require_small_questions(
-    text: str, questions: Iterable[Single], settings: Settings, most: int
-) -> None:
+def require_few_characters(text: str, questions: Sequence[Single], settings: Settings) -> None:
     """Refuse questions about a text that are too much work, before any prompt is written.
 
     Raises:
         Refusal: Too many questions or characters.
     """
-    questions, limit = [*questions], REQUEST_ITEMS * settings.characters
-    if len(questions) > most:
-        what = f"there are {len(questions)} questions, a request takes {most}"
+    if len(questions) > MOST_QUESTIONS:
+        what = f"there are {len(questions)} questions, a request takes {MOST_QUESTIONS}"
         raise Refusal("invalid_body", f"{what}: send them in parts")
-    count = 0
+    count, limit = 0, REQUEST_ITEMS * settings.characters
     for question in questions:
         described = sum(len(option.description or "") for option in question.options)
         frame = len(text) + len(question.instructions) + described
@@ -68,17 +62,12 @@ def require_small_questions(
         raise Refusal("too_many_characters", f"{what}: {more}")
 
 
-def require_few_tokens(items: Sequence[EncodedItem], tokens: int, limit: int) -> None:
-    """Refuse tokenised items that are too much work for the model.
+def too_many_tokens(items: Sequence[EncodedItem], tokens: int, limit: int) -> Refusal | None:
+    """Return the refusal of tokenised items that are too much work for the model, else None.
 
-    Args:
-        items: The items.
-        tokens: Number of tokens to compute, with each shared beginning counted once.
-        limit: Maximum number of tokens.
-
-    Raises:
-        Refusal: Too many tokens.
+    `tokens` are those to compute, with each shared beginning counted once.
     """
-    if tokens > limit:
-        what = "the item has" if len(items) == 1 else f"{len(items)} questions have"
-        raise Refusal("too_many_tokens", f"{what} {tokens} tokens, the service takes {limit}")
+    if tokens <= limit:
+        return None
+    what = "the item has" if len(items) == 1 else f"{len(items)} questions have"
+    return Refusal("too_many_tokens", f"{what} {tokens} tokens, the service takes {limit}")

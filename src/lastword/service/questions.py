@@ -19,10 +19,9 @@ from lastword.records.decision import Decision
 from lastword.service.call import Call
 from lastword.service.limits import (
     FEW_QUESTIONS,
-    MOST_QUESTIONS,
     REQUEST_ITEMS,
-    require_few_tokens,
-    require_small_questions,
+    require_few_characters,
+    too_many_tokens,
 )
 from lastword.service.refusal import Refusal
 from lastword.text.question import Question
@@ -77,7 +76,6 @@ async def ask(
     *,
     aliases: Sequence[str] = (),
     include: Sequence[str] = (),
-    most: int = MOST_QUESTIONS,
 ) -> Answered:
     """Answer the questions of a body about an input, each independent of the others.
 
@@ -103,7 +101,7 @@ async def ask(
                 raise Refusal("invalid_body", f"questions.{name:.80}: {error}") from error
         return questions
 
-    return await answer(call, read_input(), make, include=include, most=most)
+    return await answer(call, read_input(), make, include=include)
 
 
 async def answer(
@@ -112,7 +110,6 @@ async def answer(
     make: Callable[[], dict[str, Question]],
     *,
     include: Sequence[str] = (),
-    most: int = MOST_QUESTIONS,
 ) -> Answered:
     """Answer the questions that `make` returns, as `ask`.
 
@@ -120,7 +117,7 @@ async def answer(
         Refusal: Invalid questions, too much text, or as `Service.answer`.
     """
     try:
-        ready, works, usage = await _plan(call, value, make, include, most)
+        ready, works, usage = await _plan(call, value, make, include)
         warnings = _near_misses(call, ready)
         # A few questions with no more options than an item may have wait as an item does.
         items = _items(works)
@@ -147,7 +144,6 @@ async def _plan(
     value: Input,
     make: Callable[[], dict[str, Question]],
     include: Sequence[str],
-    most: int,
 ) -> tuple[Questionnaire, list[Work], Usage]:
     """Return the prepared questions, their works and their tokens; a thread reads the texts."""
     settings, decider = call.service.settings, call.service.decider
@@ -155,7 +151,7 @@ async def _plan(
 
     def plan() -> tuple[Questionnaire, list[Work], Usage]:
         questions, text = make(), text_of(value)
-        require_small_questions(text, singles(questions).values(), settings, most)
+        require_few_characters(text, [*singles(questions).values()], settings)
         ready = decider.prepare(questions, warn=False)
         works = decider.plan(text, replace(ready, questions=ready.singles), reading=reading)
         has_probe = any(work.probe is not None for work in works)
@@ -163,7 +159,8 @@ async def _plan(
         probed = count_tokens(text, decider.tracer.tokenizer) if has_probe else 0
         usage = Usage.of(items, probed)
         tokens = usage.input - usage.cached + usage.output
-        require_few_tokens(items, tokens, REQUEST_ITEMS * settings.tokens)
+        if fault := too_many_tokens(items, tokens, REQUEST_ITEMS * settings.tokens):
+            raise fault
         return ready, works, usage
 
     size = len(await call.request.body())

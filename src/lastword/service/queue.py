@@ -122,6 +122,11 @@ class Line(Generic[Entry]):
         return self._task is None or not self._task.done()
 
     @property
+    def busy(self) -> bool:
+        """True while a pass runs."""
+        return bool(self._current)
+
+    @property
     def waiting(self) -> int:
         """The number of orders in the queue."""
         return len(self._queue)

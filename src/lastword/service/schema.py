@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Discriminator, Field, Tag
 
@@ -135,36 +135,6 @@ class FeedbackBody(
     )
 
 
-# Answers, for the reference: the fields that most programs read. docs/service.md has all of them.
-
-
-class FeedbackAnswer(BaseModel, extra="allow"):
-    """Effect of a label on the answer and the certificate."""
-
-    was_broken: bool = Field(description="Whether correction made a right answer wrong.")
-    was_fixed: bool = Field(description="Whether correction made a wrong answer right.")
-    counts: bool = Field(description="Whether it is the first label of its group.")
-    labelled: int = Field(description="Groups of answers whose truth came back so far.")
-    broken: int = Field(description="Of them, those of which correction made the first wrong.")
-    alarm: bool = Field(description="Whether so many breaks are too many.")
-
-
-class DecisionAnswer(BaseModel, extra="allow"):
-    """A decision with its reasons; values that were not needed are null."""
-
-    index: int = Field(description="Place of the corrected answer.")
-    answer: str = Field(description="The corrected answer.")
-    base_index: int = Field(description="Place of the model's answer.")
-    base_answer: str = Field(description="The model's answer.")
-    corrected: bool = Field(description="Whether the corrected answer differs from the model's.")
-    method: str = Field(description="`model`, `trace`, or the name of another correction.")
-    operator: str = Field(
-        description="`base`, `decisive`, `mix` or `early`; for others, the method's name."
-    )
-    scores: list[float] = Field(description="u, the scores that decide.")
-    probabilities: list[float] = Field(description="softmax(u) among the candidates.")
-
-
 class Problem(BaseModel):
     """An error."""
 
@@ -177,20 +147,6 @@ class ErrorAnswer(BaseModel):
 
     schema_version: int = Field(alias="schema")
     error: Problem
-
-
-class FailedItem(BaseModel):
-    """An item of a batch that failed."""
-
-    id: str
-    error: Problem
-
-
-class BatchAnswer(BaseModel):
-    """Decisions and errors, in the order of the items."""
-
-    schema_version: Literal[1] = Field(alias="schema")
-    items: list[DecisionAnswer | FailedItem]
 
 
 def to_bytes(value: Mapping[str, Any]) -> bytes:

@@ -6,7 +6,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import groupby
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from lastword.decide.answer import Answer, answered_by
 from lastword.decide.answerers import Work
@@ -19,7 +19,7 @@ from lastword.files.strict_json import strict
 from lastword.model.weights.identity import model_name
 from lastword.records.decision import Decision
 from lastword.records.view import item_text, page_item
-from lastword.service.limits import CPU_TOKENS, LONG, characters, require_few_tokens, require_small
+from lastword.service.limits import CPU_TOKENS, LONG, characters, too_large, too_many_tokens
 from lastword.service.log import Log
 from lastword.service.oversight import oversee
 from lastword.service.passes import ModelOrder, Passes
@@ -32,7 +32,7 @@ from lastword.text.tokens import EncodedItem
 from lastword.version import __version__
 
 Result = TypeVar("Result")
-_CLOSE_SECONDS = 2.0  # time for a thread to end, after the deadline of all requests
+Entry = tuple[Item, Scope] | ItemError  # an item and how much of it is read, or its error
 
 
 class Service(Running):
@@ -112,11 +112,12 @@ class Service(Running):
 
     def close(self) -> None:
         """End the threads and close the state."""
-        self.line.close()
-        # A list, because `all` of a generator would not close the model after a slow reader.
-        self.ended = all([_ends(thread) for thread in self._threads])
+        self.ended = not self.line.busy  # nothing ends a pass that hangs
         if not self.ended:
             self.log.event("abandoned", waiting=self.line.waiting)
+        self.line.close()
+        for thread in self._threads:
+            thread.shutdown(wait=False, cancel_futures=True)
         if self.oversight is not None:
             self.oversight.close()
 
@@ -125,7 +126,7 @@ class Service(Running):
         return await _in_thread(self._long_text if size > LONG else self._text, work)
 
     async def correct(
-        self, entries: "Sequence[tuple[Item, Scope] | ItemError]", client: Hashable, *, batch: bool
+        self, entries: Sequence[Entry], client: Hashable, *, batch: bool
     ) -> "list[Decision | TraceError]":
         """Return the decisions on items, or their errors.
 
@@ -134,19 +135,47 @@ class Service(Running):
             client: The client, for its turn in the queue.
             batch: True for the lane of batches.
         """
-        checked = [self._within_limits(entry) for entry in entries]
-        items = [entry for entry in checked if isinstance(entry, Item)]
-        encoded = iter(await self.read(sum(map(characters, items)), lambda: self._encoded(items)))
-        results: list[Any] = [next(encoded) if isinstance(e, Item) else e for e in checked]
-        orders = {
-            place: ModelOrder(client=client, batch=batch, encoded=result, scope=self._scope(entry))
-            for place, (entry, result) in enumerate(zip(entries, results, strict=True))
-            if not isinstance(entry, ItemError) and not isinstance(result, TraceError)
-        }
-        answers = await self.line.results([*orders.values()])
-        for place, answer in zip(orders, answers, strict=True):
-            results[place] = answer
-        return results
+        size = sum(characters(one[0]) for one in entries if not isinstance(one, ItemError))
+        encoded = await self.read(size, partial(self._encoded, entries))
+        orders = [
+            one
+            if isinstance(one, TraceError)
+            else ModelOrder(client=client, batch=batch, encoded=one[0], scope=one[1])
+            for one in encoded
+        ]
+        waiting = [order for order in orders if isinstance(order, ModelOrder)]
+        answers = iter(await self.line.results(waiting))
+        return [order if isinstance(order, TraceError) else next(answers) for order in orders]
+
+    def _encoded(self, entries: Sequence[Entry]) -> "list[tuple[EncodedItem, Scope] | TraceError]":
+        """Return items as tokens, or their errors."""
+        checked = [self._checked(entry) for entry in entries]
+        items = [one[0] for one in checked if not isinstance(one, TraceError)]
+        encoded = iter(self.decider.encode(items))
+        return [
+            one if isinstance(one, TraceError) else self._counted(next(encoded), one[1])
+            for one in checked
+        ]
+
+    def _counted(
+        self, encoded: EncodedItem | ItemError, scope: Scope
+    ) -> "tuple[EncodedItem, Scope] | TraceError":
+        if isinstance(encoded, ItemError):
+            return encoded
+        limit = self.settings.tokens
+        return too_many_tokens([encoded], encoded.tokens, limit) or (encoded, scope)
+
+    def _checked(self, entry: Entry) -> "tuple[Item, Scope] | TraceError":
+        """Return an item without the prompts that its scope does not read, or its error."""
+        if isinstance(entry, ItemError):
+            return entry
+        item, scope = entry
+        if scope.blind != "all":
+            needs = self.decider.correction.needs
+            blind = item.blind_prompt if needs.blind else None
+            free = item.content_free if needs.content_free else ()
+            item = replace(item, blind_prompt=blind, content_free=free)
+        return too_large(item, self.settings) or (item, scope)
 
     async def answer(self, works: Sequence[Work], client: Hashable, *, batch: bool) -> list[Answer]:
         """Return the answer of each work.
@@ -162,46 +191,6 @@ class Service(Running):
                 raise result
             answers += result
         return answers
-
-    def _scope(self, entry: tuple[Item, Scope]) -> Scope:
-        return replace(entry[1], correction=self.decider.correction)
-
-    def _within_limits(self, entry: "tuple[Item, Scope] | ItemError") -> Item | TraceError:
-        """Return an item without the prompts that its scope does not read, or its error."""
-        if isinstance(entry, ItemError):
-            return entry
-        item, scope = entry
-        if scope.blind != "all":
-            needs = self.decider.correction.needs
-            blind = item.blind_prompt if needs.blind else None
-            free = item.content_free if needs.content_free else ()
-            item = replace(item, blind_prompt=blind, content_free=free)
-        try:
-            require_small(item, self.settings)
-        except Refusal as refusal:
-            return refusal.with_traceback(None)  # frees the item, which its frames hold
-        return item
-
-    def _encoded(self, items: Sequence[Item]) -> "list[EncodedItem | TraceError]":
-        """Return items as tokens, or as errors; if all fail together, each is tried alone."""
-        if not items:
-            return []
-        try:
-            return [*map(self._with_few_tokens, self.decider.encode(items))]
-        except BaseException as error:  # other code may raise SystemExit
-            if len(items) > 1:
-                return [result for item in items for result in self._encoded([item])]
-            self.log.failure(error, at="tokens")
-            return [Refusal.of(error)]
-
-    def _with_few_tokens(self, encoded: "EncodedItem | TraceError") -> "EncodedItem | TraceError":
-        if isinstance(encoded, TraceError):
-            return encoded
-        try:
-            require_few_tokens([encoded], encoded.tokens, self.settings.tokens)
-        except Refusal as refusal:
-            return refusal
-        return encoded
 
     def require_model(self, name: str | None, *aliases: str) -> str | None:
         """Return the question's name in a model name such as `MODEL:QUESTION`, or None.
@@ -249,7 +238,7 @@ class Service(Running):
         shown = decision.as_base() if self.shadow else decision
         whole = replace(shown, truthful=item.truthful, prompt=item.prompt)
         view = {"text": item_text(whole), "item": page_item(whole, self.decider.tracer.theta)}
-        return cast(dict[str, Any], strict(view))
+        return dict(strict(view))
 
     def _log_decision(self, decision: Decision, item: Item, request: str) -> None:
         self.log.event(
@@ -278,17 +267,6 @@ async def _in_thread(thread: Executor, work: Callable[..., Result], *values: Any
             raise RuntimeError(f"{type(error).__name__} in a thread") from error
 
     return await asyncio.get_running_loop().run_in_executor(thread, call)
-
-
-def _ends(thread: Executor) -> bool:
-    """Return True if a thread is free soon; it gets no more work."""
-    try:
-        thread.submit(int).result(_CLOSE_SECONDS)
-    except TimeoutError:
-        return False
-    finally:
-        thread.shutdown(wait=False, cancel_futures=True)
-    return True
 
 
 def _orders(works: Sequence[Work], client: Hashable, batch: bool) -> list[ModelOrder]:

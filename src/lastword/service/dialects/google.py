@@ -3,8 +3,7 @@
 It posts to the same path as OpenAI's client; a body whose questions are a map is Google's.
 """
 
-import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -12,22 +11,13 @@ from fastapi import Response
 from pydantic import BaseModel, Field
 
 from lastword.decide.answer import Answer
-from lastword.errors import InputError
 from lastword.service.call import Call, plain_answer
 from lastword.service.dialect import Dialect, routes
-from lastword.service.dialects.question_form import (
-    KINDS,
-    QuestionForm,
-    described,
-    keyed,
-    refuse_criteria,
-)
-from lastword.service.questions import ask
+from lastword.service.dialects.question_form import answers_by_name, criteria_form, keyed
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
-from lastword.text.question import Choice, Option, Predicate, Score, Single
+from lastword.text.question import Predicate
 
-MOST_QUESTIONS = 1000
 _MIN_NOUL = 0.01  # the maximum is 1 minus this
 _STATUS = {422: 400}  # Google's clients know an invalid body by 400
 _STATUSES = {
@@ -43,6 +33,28 @@ _STATUSES = {
 Content = Text | dict[str, Any] | list[dict[str, Any]]
 
 
+class GoogleBody(BaseModel, strict=True, extra="forbid"):
+    """An input and questions about it, by name."""
+
+    model: Text = Field(description="The model's name here; `models/` may stand before it.")
+    input: Content = Field(description="A text, or parts of it.")
+    questions: dict[Text, dict[str, Any]] = Field(min_length=1)
+
+
+async def google_decisions(body: GoogleBody, call: Call) -> Response:
+    """Answer questions about an input, in the form of Google's decisions."""
+    model = body.model.removeprefix("models/")
+    answers, usage = await answers_by_name(
+        call, model, partial(_text, body.input), body.questions, _FORM, _answer
+    )
+    counts = {
+        "total_input_tokens": usage.input,
+        "total_output_tokens": usage.output,
+        "total_tokens": usage.input + usage.output,
+    }
+    return plain_answer({"answers": answers, "usage": counts})
+
+
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
@@ -53,62 +65,20 @@ def _text(value: Any) -> str:
     return "\n".join(map(str, texts))
 
 
-def _options(kind: type[Single], question: Mapping[str, Any]) -> Sequence[Any]:
-    criteria = question.get("criteria")
-    if criteria is None and kind is Predicate:
-        return ()
-    if kind is Predicate and isinstance(criteria, Mapping):
-        names = ("true_description", "false_description")
-        return [_text(criteria[name]) if criteria.get(name) else None for name in names]
-    if kind is Choice and isinstance(criteria, Mapping):
-        for id in criteria:
-            if id != id.strip() or any(unicodedata.category(letter) == "Cc" for letter in id):
-                raise InputError(f"option {id!r:.80} has spaces around it or control characters")
-        return [described(criteria, _text)]
-    if kind is Score and isinstance(criteria, list):
-        return [[Option(level) for level in criteria]]
-    raise refuse_criteria(kind)
+_FORM = criteria_form(_text, "true_description", "false_description", optional=False)
 
 
-_FORM = QuestionForm(KINDS, frozenset({"criteria"}), _text, _options)
-
-
-class GoogleBody(BaseModel, strict=True, extra="forbid"):
-    """An input and 1 to 1,000 questions about it, by name."""
-
-    model: Text = Field(description="The model's name here; `models/` may stand before it.")
-    input: Content = Field(description="A text, or parts of it.")
-    questions: dict[Text, dict[str, Any]] = Field(min_length=1, max_length=MOST_QUESTIONS)
-
-
-async def google_decisions(body: GoogleBody, call: Call) -> Response:
-    """Answer questions about an input, in the form of Google's decisions."""
-    model = body.model.removeprefix("models/")
-    resolvers = {name: partial(_FORM.resolve, one) for name, one in body.questions.items()}
-    answered = await ask(call, model, lambda: _text(body.input), resolvers, most=MOST_QUESTIONS)
-    answers = {
-        name: _answer(answer) | {"x_lastword": answered.reasons[name]}
-        for name, answer in answered.answers.items()
-    }
-    usage = {
-        "total_input_tokens": answered.usage.input,
-        "total_output_tokens": answered.usage.output,
-        "total_tokens": answered.usage.input + answered.usage.output,
-    }
-    return plain_answer({"answers": answers, "usage": usage})
+def _answer(answer: Answer, question: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(answer.question, Predicate):
+        noul = min(max(answer.probability, _MIN_NOUL), 1 - _MIN_NOUL)
+        return {"type": "noul", "noul": noul, "confidence": max(noul, 1 - noul)}
+    return keyed(answer, answer.probability)
 
 
 def _form(refusal: Refusal) -> dict[str, Any]:
     status = _STATUS.get(refusal.status, refusal.status)
     name = _STATUSES.get(status, "INTERNAL" if status >= 500 else "INVALID_ARGUMENT")
     return {"error": {"code": status, "message": str(refusal), "status": name}}
-
-
-def _answer(answer: Answer) -> dict[str, Any]:
-    if isinstance(answer.question, Predicate):
-        noul = min(max(answer.probability, _MIN_NOUL), 1 - _MIN_NOUL)
-        return {"type": "noul", "noul": noul, "confidence": max(noul, 1 - noul)}
-    return keyed(answer, answer.probability)
 
 
 # No routes: clients post to OpenAI's `/v1/decisions`, and the header `x-goog-api-key` chooses the

@@ -15,15 +15,12 @@ from lastword.service.call import ThisCall, json_of
 from lastword.service.dialect import NATIVE_REFUSED, Dialect, routes
 from lastword.service.refusal import Refusal
 from lastword.service.schema import (
-    BatchAnswer,
     BatchBody,
-    DecisionAnswer,
-    FeedbackAnswer,
     FeedbackBody,
     ItemBody,
     problem,
 )
-from lastword.text.items import Item
+from lastword.service.service import Entry
 from lastword.version import __version__
 
 _TEXT: dict[int | str, dict[str, Any]] = {
@@ -32,14 +29,18 @@ _TEXT: dict[int | str, dict[str, Any]] = {
 router = routes(NATIVE_REFUSED)
 
 
-@router.post("/v1/correct", response_model=DecisionAnswer)
+@router.post("/v1/correct")
 async def correct(body: ItemBody, call: ThisCall) -> Response:
-    """Correct the model's choice among the candidates of one prompt."""
+    """Correct the model's choice among the candidates of one prompt.
+
+    `index` and `answer` are the corrected choice, `base_index` and `base_answer` the model's.
+    `corrected` says whether they differ, `operator` and `gates` why; `scores` decide.
+    """
     item = replace(body.item(), truthful=body.truths)
     return json_of(await call.correct(item, full=body.full, view=body.view))
 
 
-@router.post("/v1/correct/batch", response_model=BatchAnswer)
+@router.post("/v1/correct/batch")
 async def correct_batch(body: BatchBody, call: ThisCall) -> Response:
     """Correct many items, with other requests in between.
 
@@ -49,7 +50,8 @@ async def correct_batch(body: BatchBody, call: ThisCall) -> Response:
     if len(body.items) > limit:
         what = f"the batch has more than {limit} items (--limits batch_limit); send it in parts"
         raise Refusal("batch_too_large", what)
-    entries = [_entry(one) for one in body.items]
+    scopes = [service.decider.scope("all" if one.full else "decide") for one in body.items]
+    entries = [_entry(*pair) for pair in zip(body.items, scopes, strict=True)]
     results = await service.correct(entries, call.client, batch=True)
     answers: list[dict[str, Any]] = []
     for place, (one, entry, result) in enumerate(zip(body.items, entries, results, strict=True)):
@@ -64,18 +66,19 @@ async def correct_batch(body: BatchBody, call: ThisCall) -> Response:
     return json_of({"items": answers})
 
 
-def _entry(body: ItemBody) -> tuple[Item, Scope] | ItemError:
+def _entry(body: ItemBody, scope: Scope) -> Entry:
     try:
-        return body.item(), Scope("all" if body.full else "decide")
+        return body.item(), scope
     except ItemError as error:
         return error
 
 
-@router.post("/v1/feedback", response_model=FeedbackAnswer)
+@router.post("/v1/feedback")
 async def feedback(body: FeedbackBody, call: ThisCall) -> Response:
     """Label an answer: the right candidates, by its `feedback_id`.
 
-    The choice of the answers that you label must not depend on whether they were right.
+    The choice of the answers that you label must not depend on whether they were right. The answer
+    says whether correction broke or fixed this one, and how many were broken so far.
     """
     oversight = call.service.oversight
     if oversight is None:

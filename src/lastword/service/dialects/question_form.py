@@ -1,12 +1,16 @@
-"""The reader of questions for all dialects, and answers keyed by text."""
+"""The reader of questions for all dialects, and the parts that TypeSafe's and Google's share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from lastword.decide.answer import Answer
+from lastword.decide.item import Input
 from lastword.decide.served import Served
 from lastword.errors import InputError
+from lastword.service.call import Call
+from lastword.service.questions import Usage, ask
 from lastword.text.question import Choice, Option, Predicate, Question, Score, Single
 
 # The kinds of questions that TypeSafe and Google have in common.
@@ -61,22 +65,54 @@ class QuestionForm:
         return served.get(str(name), kind, instructions, options)
 
 
-def refuse_criteria(kind: type[Single]) -> InputError:
-    """Return the error of criteria that do not fit the kind of question."""
-    forms = {
-        Predicate: "a noul are an object or none",
-        Choice: 'a choice are a map of options, such as {"one": "what it means", "other": null}',
-        Score: "a score are a list of levels",
+def criteria_form(text: Callable[[Any], str], yes: str, no: str, *, optional: bool) -> QuestionForm:
+    """Return the form of questions whose options are their `criteria`.
+
+    Args:
+        text: Function that returns instructions, descriptions and levels as text.
+        yes: The key of a predicate's criteria that describes yes.
+        no: The key that describes no.
+        optional: As in `QuestionForm`.
+    """
+
+    def options(kind: type[Single], question: Mapping[str, Any]) -> Sequence[Any]:
+        criteria = question.get("criteria")
+        if kind is Predicate and (criteria is None or isinstance(criteria, Mapping)):
+            described = [(criteria or {}).get(name) for name in (yes, no)]
+            return [text(means) if means else None for means in described] if criteria else ()
+        if kind is Choice and isinstance(criteria, Mapping):
+            pairs = criteria.items()
+            return [[Option(value, text(means) if means else None) for value, means in pairs]]
+        if kind is not Predicate and isinstance(criteria, list):
+            return [[Option(text(entry)) for entry in criteria]]
+        need = {Predicate: "an object or none", Score: "a list of levels"}
+        example = 'a map of options, such as {"one": "what it means", "other": null}'
+        name = next(name for name, other in KINDS.items() if other is kind)
+        raise InputError(f"criteria of a {name} are {need.get(kind, example)}")
+
+    return QuestionForm(KINDS, frozenset({"criteria"}), text, options, optional)
+
+
+async def answers_by_name(
+    call: Call,
+    model: str,
+    read_input: Callable[[], Input],
+    questions: Mapping[str, Mapping[str, Any]],
+    form: QuestionForm,
+    written: Callable[[Answer, Mapping[str, Any]], dict[str, Any]],
+    **more: Any,
+) -> tuple[dict[str, Any], Usage]:
+    """Answer a map of questions; `written` returns the JSON of an answer to a question.
+
+    `more` are arguments of `ask`.
+    """
+    resolvers = {name: partial(form.resolve, one) for name, one in questions.items()}
+    answered = await ask(call, model, read_input, resolvers, **more)
+    answers = {
+        name: written(answer, questions[name]) | {"x_lastword": answered.reasons[name]}
+        for name, answer in answered.answers.items()
     }
-    return InputError(f"criteria of {forms[kind]}")
-
-
-def described(options: Mapping[str, Any], text: Callable[[Any], str]) -> list[Option]:
-    """Return options from a map of their texts to descriptions or null."""
-    return [
-        Option(value, None if means in (None, "") else text(means))
-        for value, means in options.items()
-    ]
+    return answers, answered.usage
 
 
 def keyed(answer: Answer, confidence: float, levels: Any = None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ docs/decisions.md has the details that TypeSafe's documents leave open.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -16,17 +16,10 @@ from lastword.decide.item import Input
 from lastword.errors import InputError
 from lastword.service.call import ThisCall, plain_answer
 from lastword.service.dialect import Dialect, routes
-from lastword.service.dialects.question_form import (
-    KINDS,
-    QuestionForm,
-    described,
-    keyed,
-    refuse_criteria,
-)
-from lastword.service.questions import ask
+from lastword.service.dialects.question_form import answers_by_name, criteria_form, keyed
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
-from lastword.text.question import Choice, Option, Predicate, Single
+from lastword.text.question import Predicate
 
 ALIAS = "jev-latest"  # the default model of its clients
 _EXAMPLE: dict[str, Any] = {
@@ -37,7 +30,6 @@ _EXAMPLE: dict[str, Any] = {
         "about": {"type": "choice", "criteria": {"lakes": "water", "goods": "things sold"}},
     },
 }
-_MOST_LEVELS = 10
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -62,24 +54,25 @@ router = routes()
 @router.post("/v1/systemone")
 async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
     """Answer questions about a state, in the form of TypeSafe's System One."""
-    resolvers = {name: partial(_FORM.resolve, one) for name, one in body.questions.items()}
     include = [name for name in body.include if name == "trajectory"]
-    answered = await ask(
-        call, body.model, partial(_state, body), resolvers, aliases=[ALIAS], include=include
+    answers, usage = await answers_by_name(
+        call,
+        body.model,
+        partial(_state, body),
+        body.questions,
+        _FORM,
+        _answer,
+        aliases=[ALIAS],
+        include=include,
     )
     deferred = [
-        f"questions.{name:.80}" for name, answer in answered.answers.items() if answer.deferred
+        f"questions.{name:.80}" for name, one in answers.items() if one["x_lastword"]["deferred"]
     ]
     if deferred and body.on_deferred == "refusal":
         what = f"{', '.join(deferred[:8])} is deferred by the certificate"
         raise Refusal("item", f"{what}, and this form has no refusal: leave on_deferred out")
-    answers = {
-        name: _answer(answer, body.questions[name].get("criteria"))
-        | {"x_lastword": answered.reasons[name]}
-        for name, answer in answered.answers.items()
-    }
-    usage = {"input_tokens": answered.usage.input, "output_tokens": answered.usage.output}
-    return plain_answer({"model": call.service.name, "answers": answers, "usage": usage})
+    counts = {"input_tokens": usage.input, "output_tokens": usage.output}
+    return plain_answer({"model": call.service.name, "answers": answers, "usage": counts})
 
 
 def _state(body: SystemOneBody) -> Input:
@@ -97,29 +90,13 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def _options(kind: type[Single], question: Mapping[str, Any]) -> Sequence[Any]:
-    criteria = question.get("criteria")
-    if criteria is None and kind is Predicate:
-        return ()
-    if kind is Predicate and isinstance(criteria, Mapping):
-        names = ("true", "false")
-        return [None if criteria.get(n) is None else _text(criteria[n]) for n in names]
-    if kind is Choice and isinstance(criteria, Mapping | list):
-        return [described(criteria, _text) if isinstance(criteria, Mapping) else criteria]
-    if kind is Predicate or kind is Choice or not isinstance(criteria, list):
-        raise refuse_criteria(kind)
-    if len(criteria) > _MOST_LEVELS:
-        raise InputError(f"{len(criteria)} levels, expected 2 to {_MOST_LEVELS}")
-    return [[Option(_text(level)) for level in criteria]]
+_FORM = criteria_form(_text, "true", "false", optional=True)
 
 
-_FORM = QuestionForm(KINDS, frozenset({"criteria"}), _text, _options, optional=True)
-
-
-def _answer(answer: Answer, criteria: Any) -> dict[str, Any]:
+def _answer(answer: Answer, question: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(answer.question, Predicate):
         return {"type": "noul", "noul": answer.probability}
-    return keyed(answer, answer.confidence, criteria)
+    return keyed(answer, answer.confidence, question.get("criteria"))
 
 
 def _form(refusal: Refusal) -> dict[str, Any]:

@@ -7,13 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
-from jsonschema import (  # type: ignore[import-untyped]
-    Draft202012Validator,
-    ValidationError,
-    validators,
-)
 from pydantic import BaseModel, Field
-from referencing import Registry
 
 from lastword.files.strict_json import to_json
 from lastword.service.refusal import Refusal
@@ -21,12 +15,18 @@ from lastword.service.schema import Text
 from lastword.text.question import MOST_CHOICES, Choice, Multi, Option
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_MOST_PARTS = 16  # of a schema, joined by references and allOf
-_MOST_CHARACTERS = 2**14  # of an answer
-_MOST_WORK = 2**18  # keywords and constants that all answers are compared with
-_REFERENCE = 30  # keywords that take as long as following a reference
-# Keywords that may exclude some arrays of the options, and not those that are tried.
-_OF_ARRAYS = ("anyOf", "contains", "if", "not", "oneOf", "prefixItems", "unevaluatedItems")
+_MOST_REFERENCES = 16
+_FORMS = ("anyOf", "const", "enum")
+# Keywords of answers that are read here; a part that a reference joins to another has none of both.
+_ASSERTIONS = {*_FORMS, "additionalProperties", "items", "properties", "required", "type"}
+# Keywords that may exclude an answer: none is applied, so a schema with one is refused.
+_BOUNDS = set(
+    "$dynamicRef additionalItems allOf contains dependencies dependentRequired dependentSchemas "
+    "else exclusiveMaximum exclusiveMinimum if maxItems maxLength maxProperties maximum minItems "
+    "minLength minProperties minimum multipleOf not oneOf pattern patternProperties prefixItems "
+    "propertyNames then unevaluatedItems unevaluatedProperties".split()
+)
+_KINDS = {str: "string", bool: "boolean", type(None): "null"}
 NO_CHOICES = (
     "this server does not generate text; it chooses among the answers that you supply: pass them as"
     ' structured_outputs {"choice": [...]}, as guided_choice [...], or as response_format with a'
@@ -129,14 +129,6 @@ class Choices:
         pairs = zip(self.values, self.options, strict=True)
         return self._wrapped([value for value, option in pairs if option in applies])
 
-    @property
-    def answers(self) -> list[Any]:
-        """The answers that may be given, as JSON values; of arrays, the extreme ones."""
-        values = [*self.values, *([None] if self.nullable else [])]
-        if self.several:
-            values = [[], [*self.values], *([value] for value in self.values)]
-        return [value if self.key is None else {self.key: value} for value in values]
-
     def _wrapped(self, value: Any) -> str:
         return to_json(value if self.key is None else {self.key: value})
 
@@ -172,33 +164,27 @@ def _require_few(entries: Collection[Any], where: str, most: int) -> None:
 
 
 def _of_schema(schema: Mapping[str, Any], most: int) -> Choices:
-    """Return the options of a JSON schema: of an enum, or of constants in `anyOf` or `oneOf`.
+    """Return the options of a JSON schema: of an enum, or of constants in `anyOf`.
 
-    They may be the items of an array, and either may be the only property of an object. The schema
-    is refused unless it allows every answer that may be given.
+    They may be the items of an array, and either may be the only property of an object. A schema
+    that may exclude an answer is refused.
     """
-    where, key, part = "schema", None, _merged(schema, schema, "schema")
-    if isinstance(properties := part.get("properties"), Mapping):
-        if len(properties) != 1:
-            names = ", ".join(map(repr, properties)) or "none"
-            raise _no_choice(f"{where}.properties", f"has {names:.200}; expected one property")
-        ((key, part),) = properties.items()
-        if not _is_plain(key):
-            raise _no_choice(where, "has a property with a lone surrogate in its name")
+    where, key, part = "schema", None, _followed(schema, schema, "schema")
+    if "properties" in part:
+        key, inner = _property(part, where)
         where = f"{where}.properties.{key:.80}"
-        part = _merged(part, schema, where)
+        part = _followed(inner, schema, where)
     instructions = part.get("description")
     if several := part.get("type") == "array":
-        if barred := [word for word in _OF_ARRAYS if word in part]:
-            raise _no_choice(where, f"has {barred[0]!r}, which this server cannot apply here")
+        _require_container(part, where)
         where += ".items"
-        part = _merged(part.get("items"), schema, where)
+        part = _followed(part.get("items"), schema, where)
     pairs = _pairs(part, schema, where, most + 1)  # null is no option
     _require_distinct([value for value, _ in pairs], where)
     values = tuple(value for value, _ in pairs if value is not None)
-    if not values:
-        raise _no_choice(where, "has null as its only enum value")
-    choices = Choices(
+    if not values or (several and len(values) < len(pairs)):
+        raise _no_choice(where, "has null as its only enum value, or in an array")
+    return Choices(
         values,
         is_json=True,
         key=key,
@@ -207,8 +193,30 @@ def _of_schema(schema: Mapping[str, Any], most: int) -> Choices:
         nullable=len(values) < len(pairs),
         several=several,
     )
-    _require_valid(choices, schema)
-    return choices
+
+
+def _property(part: Mapping[str, Any], where: str) -> tuple[str, Any]:
+    """Return the name and the schema of an object's only property."""
+    _require_container(part, where)
+    properties = part["properties"]
+    if not isinstance(properties, Mapping) or len(properties) != 1:
+        names = ", ".join(map(repr, properties if isinstance(properties, Mapping) else ()))
+        raise _no_choice(
+            f"{where}.properties", f"has {names or 'none':.200}; expected one property"
+        )
+    ((key, inner),) = properties.items()
+    if not _is_plain(key):
+        raise _no_choice(where, "has a property with a lone surrogate in its name")
+    if part.get("type", "object") != "object" or part.get("required", []) not in ([], [key]):
+        raise _no_choice(
+            where, f"has another type than object, or required properties beside {key!r:.80}"
+        )
+    return key, inner
+
+
+def _require_container(part: Mapping[str, Any], where: str) -> None:
+    if several := [word for word in _FORMS if word in part]:
+        raise _no_choice(where, f"has {several[0]!r}, which this server cannot apply here")
 
 
 def _no_choice(where: str, what: str) -> Refusal:
@@ -216,23 +224,21 @@ def _no_choice(where: str, what: str) -> Refusal:
     return Refusal("no_choices", f"response_format: {where} {what}. A choice is {form}")
 
 
-def _merged(part: Any, schema: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return a part of a schema with what `$ref` and `allOf` add to it; the outer part wins."""
+def _followed(part: Any, schema: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return a part of a schema, joined with the part that its `$ref` names."""
     whole: dict[str, Any] = {}
-    parts = [part]
-    for one in parts:  # which grows
-        if not isinstance(one, Mapping):
+    for _ in range(_MOST_REFERENCES):
+        if not isinstance(part, Mapping):
             raise _no_choice(where, "is no object")
-        for key, value in one.items():
-            if key == "$ref":
-                parts.append(_target(value, schema, where))
-            elif key == "allOf" and isinstance(value, list):
-                parts += value[:_MOST_PARTS]
-            else:
-                whole.setdefault(key, value)
-        if len(parts) > _MOST_PARTS:
-            raise _no_choice(where, f"refers to itself, or to more than {_MOST_PARTS} parts")
-    return whole
+        open_ended = {"properties"} - part.keys() and {"additionalProperties"}
+        refused = _BOUNDS | open_ended | (_ASSERTIONS & whole.keys())
+        if words := sorted(refused & part.keys()):
+            raise _no_choice(where, f"has {words[0]!r}, which this server cannot apply here")
+        whole = {**part, **whole}
+        if (reference := whole.pop("$ref", None)) is None:
+            return whole
+        part = _target(reference, schema, where)
+    raise _no_choice(where, f"refers to itself, or over {_MOST_REFERENCES} references")
 
 
 def _target(reference: Any, schema: Mapping[str, Any], where: str) -> Any:
@@ -249,16 +255,17 @@ def _pairs(
     part: Mapping[str, Any], schema: Mapping[str, Any], where: str, most: int
 ) -> list[tuple[Any, str | None]]:
     """Return the values of an enum or of constants, with their descriptions."""
-    word = "anyOf" if "anyOf" in part else "oneOf"
-    forms = part.get(word)
-    if "enum" in part or "const" in part or not isinstance(forms, list):
+    if sum(word in part for word in _FORMS) > 1:
+        raise _no_choice(where, "has two of enum, const and anyOf")
+    if not isinstance(forms := part.get("anyOf"), list):
         return _constants(part, where, most)
     _require_few(forms, where, most)
     pairs: list[tuple[Any, str | None]] = []
     for place, form in enumerate(forms):
-        inner = f"{where}.{word}[{place}]"
-        pairs += _constants(_merged(form, schema, inner), inner, most)
+        inner = f"{where}.anyOf[{place}]"
+        pairs += _constants(_followed(form, schema, inner), inner, most)
         _require_few(pairs, where, most)
+    _require_type(pairs, part, where)
     return pairs
 
 
@@ -279,7 +286,19 @@ def _constants(part: Mapping[str, Any], where: str, most: int) -> list[tuple[Any
         if value is not None and not _is_plain(value):
             need = "expected text in UTF-8, a finite number, true or false"
             raise _no_choice(f"{where}.enum[{place}]", f"is {ascii(value):.80}; {need}")
+    _require_type(pairs, part, where)
     return pairs
+
+
+def _require_type(pairs: Iterable[tuple[Any, Any]], part: Mapping[str, Any], where: str) -> None:
+    """Refuse a type that excludes a value."""
+    kinds = part.get("type", [])
+    for value, _ in pairs if "type" in part else ():
+        kind = _KINDS.get(type(value), "number")
+        whole = kind == "number" and value == value // 1
+        names = (kind, "integer") if whole else (kind,)
+        if not any(name == kinds or (isinstance(kinds, list) and name in kinds) for name in names):
+            raise _no_choice(where, f"has a type that excludes the answer {to_json(value):.80}")
 
 
 def _require_distinct(values: Iterable[Any], where: str) -> None:
@@ -293,46 +312,7 @@ def _require_distinct(values: Iterable[Any], where: str) -> None:
         earlier[key] = value
 
 
-def _require_valid(choices: Choices, schema: Mapping[str, Any]) -> None:
-    """Refuse a schema that excludes an answer that may be given, or that takes long to apply."""
-    work = 0
-
-    def counted(part: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-        nonlocal work
-        work += len(part) + (_REFERENCE if "$ref" in part else 0)
-        work += len(part["enum"]) if isinstance(part.get("enum"), list) else 0
-        if work > _MOST_WORK:
-            raise _no_choice("schema", "takes too long to apply to all answers")
-        return part.items()
-
-    kind = validators.create(
-        Draft202012Validator.META_SCHEMA,
-        Draft202012Validator.VALIDATORS | {"pattern": _refuse, "patternProperties": _refuse},
-        type_checker=Draft202012Validator.TYPE_CHECKER,
-        applicable_validators=counted,
-    )
-    validator = kind(dict(schema), registry=Registry())  # which fetches nothing
-    for answer in choices.answers:
-        try:
-            error = next(validator.iter_errors(answer), None)
-        except Refusal:
-            raise
-        except Exception as fault:  # an invalid schema, or one that refers to itself
-            what = f"cannot be applied: {type(fault).__name__}: {fault}"
-            raise _no_choice("schema", f"{what:.200}") from fault
-        if error is not None:
-            place = "schema" + "".join(f".{part}" for part in error.absolute_schema_path)
-            what = f"excludes the answer {to_json(answer):.80}"
-            raise _no_choice(f"{place:.200}", f"{what}, or this server cannot apply it")
-
-
-def _refuse(*_: Any) -> Iterable[ValidationError]:
-    """Refuse a keyword with a regular expression, which may take very long."""
-    yield ValidationError("not applied")
-
-
 def _is_plain(value: Any) -> bool:
     if isinstance(value, str):
-        short = len(value) <= _MOST_CHARACTERS
-        return short and (value.isascii() or _SURROGATE.search(value) is None)
+        return value.isascii() or _SURROGATE.search(value) is None
     return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))

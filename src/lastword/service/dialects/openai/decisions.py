@@ -38,7 +38,7 @@ _EXAMPLE: dict[str, Any] = {
 class DecisionBody(
     BaseModel, strict=True, extra="forbid", json_schema_extra={"examples": [_EXAMPLE]}
 ):
-    """An input and 1 to 400 questions about it."""
+    """An input and questions about it."""
 
     model: Text = Field(description="The model's name here.")
     input: Text | list[dict[str, Any]] = Field(description="A text, or messages and tool calls.")
@@ -59,8 +59,6 @@ AnyBody = Annotated[
     Annotated[DecisionBody, Tag("body")] | Annotated[GoogleBody, Tag("body of a map")],
     Discriminator(lambda value: "body of a map" if _has_map(value) else "body"),
 ]
-
-_MOST_LEVELS = 10
 
 
 def _has_map(value: Any) -> bool:
@@ -123,29 +121,25 @@ def _input(value: str | list[dict[str, Any]]) -> str:
         return value
     if not value:
         raise _bad("input is an empty list; give a text or at least one message")
-    calls: set[Any] = set()
-    entries = [_entry_text(entry, place, calls) for place, entry in enumerate(value)]
+    entries = [_entry_text(entry, f"input[{place}]") for place, entry in enumerate(value)]
     if len(entries) == 1 and entries[0][0] == "user":
         return entries[0][1]
     return "\n".join(f"{who}: {text}" for who, text in entries)
 
 
-def _entry_text(entry: Mapping[str, Any], place: int, calls: set[Any]) -> tuple[str, str]:
-    kind, where = entry.get("type", "message"), f"input[{place}]"
+def _entry_text(entry: Mapping[str, Any], where: str) -> tuple[str, str]:
+    kind = entry.get("type", "message")
     if kind == "message":
         role = entry.get("role")
         if role not in ("user", "developer", "system", "assistant"):
             raise _bad(f"{where}.role is user, developer, system or assistant, not {role!r:.40}")
         return role, _content(entry.get("content"), f"{where}.content")
     if kind in ("function_call", "custom_tool_call"):
-        calls.add(entry.get("call_id"))
         what = entry.get("arguments" if kind == "function_call" else "input")
         if not isinstance(what, str) or not isinstance(entry.get("name"), str):
             raise _bad(f"{where} is a call without a name or without arguments")
         return "assistant", f"calls {entry['name']}({what})"
     if kind in ("function_call_output", "custom_tool_call_output"):
-        if entry.get("call_id") not in calls:
-            raise _bad(f"{where}.call_id names no call before it")
         return "tool", _content(entry.get("output"), f"{where}.output")
     raise _bad(f"{where}.type {kind!r:.40} is not read here")
 
@@ -187,8 +181,6 @@ def _options(kind: type[Single], question: Mapping[str, Any]) -> Sequence[Any]:
     entries = question.get(key, [])
     if not isinstance(entries, list):
         raise InputError(f"{key} is a list")
-    if kind is Score and len(entries) > _MOST_LEVELS:
-        raise InputError(f"{len(entries)} levels, expected 2 to {_MOST_LEVELS}")
     options = [_option(entry, entry_key) for entry in entries]
     return [options, question.get("abstain", False)] if kind is Choice else [options]
 
