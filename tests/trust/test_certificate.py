@@ -44,12 +44,46 @@ GOOD = certificate(
 )
 
 
-def by_hand(path, table):
-    """Write a certificate file with a valid digest, as a forger could."""
-    table = {name: value for name, value in table.items() if name != "digest"}
-    digest = text_digest(json.dumps(table, sort_keys=True))
-    path.write_text(tomli_w.dumps(table | {"digest": digest}), encoding="utf-8")
-    return path
+PROBE = CertifiedProbe("d1", "q1", 7, 0.5, 19, "mean")
+OF_PROBE = Policy(("probe@19",), 0.0, "probe@19")
+
+
+def of_probe(*others, **more):
+    """Return the certificate of a probe that was tested beside other methods."""
+    terms = Terms(promise="gain", methods=(*others, "probe@19"))
+    return certificate(GOOD.subject, OF_PROBE, terms, 20, 2, 50, **more)
+
+
+def of_means(**more):
+    terms = Terms(promise="gain", methods=("pmi@1", "batch-calibrated"))
+    policy = Policy(("batch-calibrated",), 0.0, "batch-calibrated")
+    return certificate(GOOD.subject, policy, terms, 30, 2, **more)
+
+
+def calibrated():
+    rng = np.random.default_rng(0)
+    scores = [3 * rng.normal(size=3) for _ in range(30)]
+    return replace(GOOD, calibration=calibrate(scores, [int(rng.integers(3)) for _ in scores]))
+
+
+BASELINES = {"bag of words": counted(50, 12, 1), "largest class": counted(50, 15, 1)}
+MEANS = {"0a": (0.5, 0.5)}
+ALONE = Certificate(
+    GOOD.subject,
+    Terms(error=0.1, methods=("probe@19",), promise="gain"),
+    OF_PROBE,
+    automation=replace(ANSWERS, answerers=1),
+    probe=PROBE,
+)
+KINDS = {
+    "good": GOOD,
+    "nothing": replace(GOOD, policy=OFF, automation=None),
+    "probe": of_probe("pmi@1", probe=PROBE),
+    "baselines": of_probe(probe=PROBE, baselines=BASELINES),
+    "few errors": ALONE,
+    "calibrated": calibrated(),
+    "means": of_means(means=MEANS),
+}
 
 
 def changed_counts(**changes):
@@ -70,9 +104,20 @@ def edited(part, **changes):
     return {part: GOOD.to_dict()[part] | changes}
 
 
-def read_back(written):
-    """Return the certificate that is read from its file."""
-    return Certificate.from_dict(tomllib.loads(written.to_toml()))
+def of_kind(kind, **changes):
+    """Return another certificate's table with changed entries of a part."""
+    table = KINDS[kind].to_dict()
+    for part, entries in changes.items():
+        for name, value in entries.items():
+            inner = table[part].get(name)
+            table[part][name] = inner | value if isinstance(value, dict) else value
+    return table
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_written_certificate_is_read_back(kind, tmp_path):
+    (tmp_path / "c.toml").write_text(KINDS[kind].to_toml(), encoding="utf-8")
+    assert Certificate.read(tmp_path / "c.toml") == KINDS[kind]
 
 
 @given(
@@ -81,87 +126,44 @@ def read_back(written):
     st.sampled_from([None, ANSWERS, replace(ANSWERS, look=1)]),
     st.sampled_from([Theta(), Theta(rho_plus=0.9), Theta(scorer=ScorerTheta(outside="clip"))]),
 )
-def test_a_written_certificate_is_read_back(model, margin, automation, theta):
-    written = certificate(
-        replace(GOOD.subject, model=model, theta=theta),
-        Policy(("decisive", "early"), margin),
-        GOOD.terms,
-        50,
-        automation=automation,
-    )
-    assert read_back(written) == written
+def test_any_name_theta_and_policy_are_read_back(model, margin, automation, theta):
+    subject, policy = replace(GOOD.subject, model=model, theta=theta), ("decisive", "early")
+    written = certificate(subject, Policy(policy, margin), GOOD.terms, 50, automation=automation)
+    assert Certificate.from_dict(tomllib.loads(written.to_toml())) == written
 
 
-def test_a_certificate_contains_its_probe():
-    methods = ("pmi@1", "probe@19")
-    probe = CertifiedProbe("d1", "q1", 7, 0.5, 19, "mean")
-    policy, terms = Policy(("probe@19",), 0.0, "probe@19"), Terms(promise="gain", methods=methods)
-    written = certificate(GOOD.subject, policy, terms, 20, 2, 50, probe=probe)
-    assert read_back(written) == written
-    assert written.worth["net_at_least"] > 0
-    with pytest.raises(InputError, match="it names a probe"):
-        certificate(GOOD.subject, policy, terms, 20, 2, 50)
-
-
-def test_the_gain_over_baselines_is_tested_again_when_it_is_read():
-    methods = ("probe@19",)
-    probe = CertifiedProbe("d1", "q1", 7, 0.5, 19, "mean")
-    policy, terms = Policy(("probe@19",), 0.0, "probe@19"), Terms(promise="gain", methods=methods)
-    words, largest = (counted(50, *counts) for counts in ((12, 1), (15, 1)))
-    baselines = {"bag of words": words, "largest class": largest}
-    written = certificate(GOOD.subject, policy, terms, 20, 2, 50, probe=probe, baselines=baselines)
-    assert read_back(written) == written
-    # The bound is the lower one of the two baselines' bounds.
-    alone = [replace(written, baselines={"": one}).over_baselines for one in (largest, words)]
-    assert written.over_baselines == written.worth["over_baselines_at_least"] == alone[1] < alone[0]
-    beaten_by_one = replace(written, baselines={"a": largest, "b": counted(50, 8, 6)})
-    assert beaten_by_one.over_baselines is None and read_back(beaten_by_one) == beaten_by_one
+def test_the_gain_over_baselines_is_that_over_the_best_of_them():
+    written = KINDS["baselines"]
+    alone = [replace(written, baselines={"": one}).over_baselines for one in BASELINES.values()]
+    assert written.over_baselines == written.worth["over_baselines_at_least"] == alone[0] < alone[1]
+    beaten_by_one = replace(written, baselines=BASELINES | {"b": counted(50, 8, 6)})
     assert "over_baselines_at_least" not in beaten_by_one.worth
-    spoiled = written.to_dict()
-    spoiled["baselines"]["bag of words"] |= {"fixed": 45}
-    with pytest.raises(CertificateError, match="do not fit together"):
-        Certificate.from_dict(spoiled)
+    assert KINDS["probe"].worth["net_at_least"] > 0
 
 
 def test_a_probe_may_promise_few_errors_without_a_gain():
-    method, probe = "probe@19", CertifiedProbe("d1", "q1", 7, 0.5, 19, "mean")
-    policy = Policy((method,), 0.0, method)
-    terms = Terms(error=0.1, methods=(method,), promise="gain")
-    alone = Certificate(
-        GOOD.subject, terms, policy, automation=replace(ANSWERS, answerers=1), probe=probe
-    )
-    assert read_back(alone) == alone and alone.threshold == 0.35 and alone.worth == {}
-    assert alone.describe()["threshold"] == 0.35 and alone.monitor().state.alpha == 0.1
-    for change in (
-        {"automation": None},
-        {"probe": None},
-        {"policy": Policy(("pmi@1",), 0, "pmi@1")},
-    ):
-        with pytest.raises(InputError):
-            replace(alone, **change)
-    failing = Automation(0.1, (Rung(0.6, 0.3, Errors(100, 100, 0.09)),))
-    with pytest.raises(InputError, match="do not give its threshold"):
-        replace(alone, automation=failing)
+    assert ALONE.threshold == ALONE.describe()["threshold"] == 0.35 and ALONE.worth == {}
+    assert ALONE.monitor().state.alpha == 0.1
 
 
-def test_a_certificate_contains_its_calibration():
-    rng = np.random.default_rng(0)
-    scores = [3 * rng.normal(size=3) for _ in range(30)]
-    fitted = calibrate(scores, [int(rng.integers(3)) for _ in scores])
-    written = replace(GOOD, calibration=fitted)
-    assert written.calibration is not None and written.calibration.temperature > 1  # noise
-    assert read_back(written) == written
-    assert written.describe()["calibration"]["items"] == 30
-    spoiled = written.to_dict()
-    spoiled["calibration"] |= {"temperature": -1.0}
-    with pytest.raises(CertificateError, match="a temperature is between"):
-        Certificate.from_dict(spoiled)
+FAILING = Automation(0.1, (Rung(0.6, 0.3, Errors(100, 100, 0.09)),))
 
 
-def test_a_certificate_may_allow_nothing(tmp_path):
-    off = replace(GOOD, policy=OFF, automation=None)
-    (tmp_path / "c.toml").write_text(off.to_toml(), encoding="utf-8")
-    assert Certificate.read(tmp_path / "c.toml") == off
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (of_probe, "it names a probe"),
+        (of_means, "needs its means"),
+        (lambda: replace(ALONE, automation=None), "policies of its methods"),
+        (lambda: replace(ALONE, probe=None), "it names a probe"),
+        (lambda: replace(ALONE, policy=Policy(("pmi@1",), 0, "pmi@1")), "policies of its methods"),
+        (lambda: replace(ALONE, automation=FAILING), "do not give its threshold"),
+        (lambda: replace(KINDS["calibrated"].calibration, temperature=-1.0), "between 0.001"),
+    ],
+)
+def test_a_certificate_that_contradicts_itself_is_not_made(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
 
 
 @pytest.mark.parametrize(
@@ -169,11 +171,8 @@ def test_a_certificate_may_allow_nothing(tmp_path):
     [
         ({"schema": 3}, r"\(schema 3, expected 4\): certify again"),
         ({"policy": {"operators": ["all"], "margin": 0}}, "decisive, mix, early, not all"),
-        ({"policy": {"operators": []}}, "policy.margin is missing"),
-        ({"terms": {"alpha": 2}}, "alpha is a share"),
         ({"terms": {"alpha": "low"}}, "terms.alpha: expected a valid number, not 'low'"),
         ({"terms": {"promise": "luck"}}, "terms.promise: expected 'gain' or 'breaks', not 'luck'"),
-        ({"trials": [{"policy": {"operators": [], "margin": 0}}]}, "share is missing"),
         ({"trials": []}, "does not hold the policies of its methods"),
         (changed_counts(fixed=400), "do not fit together"),
         ({"subject": {"model": "m", "theta": {"tau": 1}}}, "unknown name"),
@@ -184,13 +183,10 @@ def test_a_certificate_may_allow_nothing(tmp_path):
         (rungs(errors={"items": 300, "groups": 300, "rate": 0.0301}), "stand by themselves"),
         (edited("automation", answerers=1), "do not give its threshold"),
         (edited("automation", error=0.2), "do not give its threshold"),
-        (changed_counts(rate=float("nan")), "do not fit together"),
         (changed_counts(groups=0), "do not fit together"),
         (changed_counts(overrides=50), "do not fit together"),  # 51 were fixed or broken
         ({"terms": {"alpha": 0.005}}, "1 broken and 50 fixed of 400, do not give"),
         ({"terms": {"alpha": 0.02}}, "do not give its threshold"),
-        ({"subject": {"model": 7, "theta": {}}}, "model: expected a valid string, not 7"),
-        ({"reference": {"confidence": ["x"]}}, "confidence.0: expected a valid number, not 'x'"),
         ({"colour": "red"}, "colour is an unknown name"),
         # Each of these would be a better promise than the labels support.
         (edited("terms", alpha=0.015), "do not give its promise"),
@@ -198,7 +194,6 @@ def test_a_certificate_may_allow_nothing(tmp_path):
         (edited("terms", promise="gain"), "policies of its methods"),
         (edited("policy", margin=0.0), "its policy was not tested"),
         (edited("policy", operators=["decisive", "mix", "early"]), "its policy was not tested"),
-        (edited("policy", margin=2.0), "do not give its promise"),
         (
             edited("policy", operators=["pmi@1"], margin=0.0, method="pmi@1"),
             "its policy was not tested",
@@ -207,11 +202,15 @@ def test_a_certificate_may_allow_nothing(tmp_path):
         (edited("terms", alpha=0.05), "edited by hand"),
         (edited("worth", net_at_least=0.2), "edited by hand"),
         ({"digest": "0" * 64}, "edited by hand"),
+        (of_kind("calibrated", calibration={"temperature": -1.0}), "a temperature is between"),
+        (of_kind("baselines", baselines={"bag of words": {"fixed": 45}}), "do not fit together"),
+        (KINDS["means"].to_dict() | {"means": {}}, "needs its means"),
     ],
 )
 def test_an_invalid_certificate_is_refused_in_one_line(tmp_path, change, message):
     path = tmp_path / "c.toml"
-    path.write_text(tomli_w.dumps(GOOD.to_dict() | change), encoding="utf-8")
+    table = change if "digest" in change and "trials" in change else GOOD.to_dict() | change
+    path.write_text(tomli_w.dumps(table), encoding="utf-8")
     with pytest.raises(CertificateError, match=message) as caught:
         Certificate.read(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
@@ -227,44 +226,31 @@ def test_a_file_without_a_certificate_is_refused(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    ("terms", "fixed", "broken", "holds"),
+    ("alpha", "fixed", "broken", "holds"),
     [
-        (Terms(0.0001), 9, 9, False),  # a hand-written forgery
-        (Terms(0.02), 9, 0, True),
-        (Terms(0.02), 4, 0, False),  # no proven gain
-        (Terms(0.02), 9, 5, False),
+        (0.0001, 9, 9, False),
+        (0.02, 9, 0, True),
+        (0.02, 4, 0, False),  # no proven gain
+        (0.02, 9, 5, False),
     ],
 )
-def test_counts_are_tested_again_when_a_certificate_is_read(tmp_path, terms, fixed, broken, holds):
-    policy = Policy(("decisive", "mix"), 1.0)
+def test_counts_are_tested_again_also_with_a_valid_digest(alpha, fixed, broken, holds):
+    policy, terms = GOOD.policy, Terms(alpha)
+    table = certificate(GOOD.subject, policy, Terms(0.5), 90).to_dict()
     trials = [
         Trial(p, s, counted(400, *((fixed, broken) if p == policy else (0, 0))))
         for p, s in family("mix").items()
     ]
-    table = replace(GOOD, automation=None).to_dict() | {
-        "trials": [asdict(one) for one in trials],
-        "terms": {name: value for name, value in vars(terms).items() if value is not None},
-    }
+    table |= {"trials": [asdict(one) for one in trials], "terms": table["terms"] | {"alpha": alpha}}
     if holds:
         table["worth"] = certificate(GOOD.subject, policy, terms, fixed, broken).worth
-        read = Certificate.read(by_hand(tmp_path / "c.toml", table))
-        assert read.counts == counted(400, fixed, broken)
+    del table["digest"]  # a forger can compute it
+    table["digest"] = text_digest(json.dumps(table, sort_keys=True))
+    if holds:
+        assert Certificate.from_dict(table).counts == counted(400, fixed, broken)
         return
     with pytest.raises(CertificateError, match="do not give its promise"):
-        Certificate.read(by_hand(tmp_path / "c.toml", table))
-
-
-def test_a_batch_calibrated_certificate_contains_its_means():
-    terms = Terms(promise="gain", methods=("pmi@1", "batch-calibrated"))
-    policy = Policy(("batch-calibrated",), 0.0, "batch-calibrated")
-    with pytest.raises(InputError, match="needs its means"):
-        certificate(GOOD.subject, policy, terms, 30, 2)
-    written = certificate(GOOD.subject, policy, terms, 30, 2, means={"0a": (0.5, 0.5)})
-    table = written.to_dict()
-    other = {"operators": ["pmi@1"], "margin": 0.0, "method": "pmi@1"}
-    for part, value in (("policy", other), ("means", {"0a": [0.9, 0.1]}), ("means", {})):
-        with pytest.raises(CertificateError):
-            Certificate.from_dict(table | {part: value})
+        Certificate.from_dict(table)
 
 
 def marked(**changes):
@@ -317,51 +303,46 @@ def test_the_digest_covers_all_fields_of_a_subject():
     assert replace(subject).digest == subject.digest
 
 
+OVERRIDE = decided([-1.5, -1.0, -3.0], [-1.0, -1.25, -3.0])
+
+
 @pytest.mark.parametrize(
     ("policy", "rule"),
     [
         (Policy(("decisive", "mix"), 0.25), None),
-        (Policy(("decisive", "early"), 0.25), None),
         (Policy(("decisive", "mix"), 1.0), "a margin of at least 1 nats"),
         (Policy(("pmi@1",), 0.0, "pmi@1"), "only pmi@1 may override"),
         (OFF, "nothing may override"),
     ],
 )
 def test_an_override_is_allowed_or_withheld(policy, rule):
-    override = decided([-1.5, -1.0, -3.0], [-1.0, -1.25, -3.0])
     terms = Terms(0.02, methods=("trace", "pmi@1"))
-    decision = certificate(GOOD.subject, policy, terms, 50).obey(override)
+    decision = certificate(GOOD.subject, policy, terms, 50).obey(OVERRIDE)
     if rule is None:
-        assert decision.withheld is None and decision.index == 1
-        assert decision.operator == "decisive"
-        assert np.array_equal(decision.scores, override.scores)
+        assert decision.to_dict() == replace(OVERRIDE, deferred=False).to_dict()
         return
-    assert (decision.index, decision.operator, decision.answer) == (0, "base", "a")
-    assert not decision.corrected
-    assert np.array_equal(decision.scores, override.base_scores)
+    assert (decision.index, decision.operator, decision.corrected) == (0, "base", False)
+    assert np.array_equal(decision.scores, OVERRIDE.base_scores)
     withheld = decision.to_dict()["withheld"]
-    assert (withheld["rule"], withheld["index"], withheld["answer"]) == (rule, 1, "b")
-    assert withheld["operator"] == "decisive" and withheld["scores"] == [-1.5, -1.0, -3.0]
+    names = ("rule", "index", "answer", "operator", "scores")
+    expected = [rule, 1, "b", "decisive", OVERRIDE.scores.tolist()]
+    assert [withheld[name] for name in names] == expected
     assert f"({rule}): the answer stays “a”" in explain(decision)
 
 
 def test_answers_without_override_are_unchanged():
     same = decided([-1.0, -1.5, -3.0], [-0.2, -1.25, -3.0], operator="mix")
     left = replace(GOOD, policy=OFF, automation=None).obey(same)
-    assert left.withheld is None and left.operator == "mix" and not left.deferred
-    assert np.array_equal(left.scores, same.scores)
+    assert left.to_dict() == replace(same, deferred=False).to_dict()
 
 
-def test_deferral_uses_the_scores_of_the_shown_answer():
+@pytest.mark.parametrize(("policy", "index"), [(GOOD.policy, 1), (OFF, 0)])
+def test_deferral_uses_the_scores_of_the_shown_answer(policy, index):
     override = decided([-9.0, -1.0, -9.0], [-1.0, -1.25, -1.5])
-
-    def at_least(tau):
-        return replace(ANSWERS, rungs=(replace(RUNGS[1], threshold=float(tau)),))
-
-    allows, withholds = (
-        replace(GOOD, policy=p, automation=at_least(0.5)) for p in (GOOD.policy, OFF)
-    )
-    assert not allows.obey(override).deferred and withholds.obey(override).deferred
-    assert "deferred" in explain(withholds.obey(override))
-    at = softmax(override.base_scores).max()
-    assert not replace(withholds, automation=at_least(at)).obey(override).deferred
+    shown = softmax((override.base_scores, override.scores)[index]).max()
+    for threshold, deferred in ((shown, False), (shown + 1e-9, True)):
+        rungs = (replace(RUNGS[1], threshold=float(threshold)),)
+        decision = replace(GOOD, policy=policy, automation=replace(ANSWERS, rungs=rungs)).obey(
+            override
+        )
+        assert (decision.index, decision.deferred) == (index, deferred)

@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -222,18 +220,6 @@ def test_invalid_tables_are_refused(tmp_path, text, words):
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=words.replace("(", r"\(")):
         read_plain(path)
-
-
-def test_neither_torch_nor_transformers_is_imported(table):
-    program = (
-        "import sys; from typer.testing import CliRunner; from lastword.cli import app\n"
-        f"name = {str(table)!r}\n"
-        "done = CliRunner().invoke(app, ['certify', name, '--out', name + '.toml'])\n"
-        "assert done.exit_code == 0, done.output\n"
-        "print([name for name in ('torch', 'transformers') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout == "[]\n", done.stderr
 
 
 def test_predictions_that_differ_only_in_spelling_are_noted() -> None:
