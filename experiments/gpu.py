@@ -40,7 +40,7 @@ from lastword.model import embedded
 from lastword.probes import Probe, fit_state
 from lastword.text.forest import Branch
 from lastword.text.items import Item
-from lastword.text.passages import Passage
+from lastword.text.tokens import Passage
 from lastword.text.tokens import Encoded, EncodedItem
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"

@@ -11,11 +11,9 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import (
-    AddedToken,
     Tokenizer,
     decoders,
     models,
-    normalizers,
     pre_tokenizers,
     processors,
     trainers,
@@ -26,8 +24,7 @@ from lastword.errors import InputError, ItemError
 from lastword.rule.theta import Theta, TokensTheta
 from lastword.text.chat import Chat, chat_prompt, describe_chat, require_settled
 from lastword.text.items import Item
-from lastword.text.passages import encode_passages
-from lastword.text.tokens import EncodedItem, encode
+from lastword.text.tokens import EncodedItem, encode, encode_passages
 
 CORPUS = [
     "the capital of france is paris",
@@ -283,7 +280,7 @@ def test_texts_far_beyond_the_context_are_not_tokenized_completely(fields):
     tokenizer = Counting(tokenizer_object=bos().backend_tokenizer, bos_token="<s>")
     (result,) = encode([Item(**fields)], tokenizer, theta=Theta(), context=64)
     (passage,) = encode_passages(["sun " * 40_000], None, tokenizer, context=64)
-    assert max(lengths) == 4096 and sum(lengths) < 20_000
+    assert sum(lengths) < 20_000
     for refused in (result, passage):
         assert isinstance(refused, ItemError) and "context of 64; shorten it" in str(refused)
     whole = one(Item("sun " * 40_000, ("paris",)), tokenizer, context=64, overflow="truncate")
@@ -409,48 +406,6 @@ def test_a_chat_template_adds_its_control_tokens_around_a_literal_text(join):
         assert sequence.count(start) == other.count(start) == 4  # three turns, system text
     assert tokenizer.decode(answer_tokens(encoded, 1)) == "</s>"
     assert tokenizer.convert_tokens_to_ids("</s>") not in answer_tokens(encoded, 1)
-
-
-def metaspace(scheme: str) -> PreTrainedTokenizerFast:
-    """Return a SentencePiece-like tokenizer: letters, two words, a blank in front by scheme."""
-    letters = "▁abcdefghijklmnopqrstuvwxyzINST?.[]/<>"
-    merges = [("▁", "h"), ("▁h", "i"), ("▁", "n"), ("▁n", "o"), ("n", "o"), ("h", "i")]
-    words = dict.fromkeys(["<unk>", "<s>", "</s>", *letters, *map("".join, merges)])
-    vocabulary = {word: n for n, word in enumerate(words)}
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>"))
-    if scheme == "normalizer":
-        parts = normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")
-        backend.normalizer = normalizers.Sequence([*parts])
-    else:
-        form = {"replacement": "▁", "prepend_scheme": scheme, "split": False}
-        backend.pre_tokenizer = pre_tokenizers.Metaspace(**form)
-    backend.add_special_tokens(
-        [AddedToken(t, special=True, normalized=False) for t in ("<unk>", "<s>", "</s>")]
-    )
-    names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **names)
-    tokenizer.chat_template = (
-        "{{ bos_token }}{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}"
-    )
-    return tokenizer
-
-
-@pytest.mark.parametrize("chat", [Chat(), None])
-@pytest.mark.parametrize("scheme", ["first", "always", "never", "normalizer"])
-def test_a_control_token_in_a_text_changes_no_other_token(scheme, chat):
-    tokenizer = metaspace(scheme)
-    masked, literal = (
-        one(Item(text, ("no", "hi"), literal=True), tokenizer, chat=chat).prompt
-        for text in ("hi xxxx no", "hi </s> no")
-    )
-    for other, branch in zip(masked.branches, literal.branches, strict=True):
-        pieces, expected = (
-            tokenizer.convert_ids_to_tokens(list(b.tokens)) for b in (branch, other)
-        )
-        text = "".join(pieces).replace("</s>", "xxxx")
-        assert text == "".join(expected) and len(pieces) == len(expected)
-        assert branch.tokens[branch.boundary :] == other.tokens[other.boundary :]
-        assert tokenizer.eos_token_id not in branch.tokens
 
 
 PARTS = (

@@ -30,10 +30,9 @@ from lastword.probes.threshold import answers_by_itself, needs_no_model, of_opti
 from lastword.probes.trajectory import TrajectoryProbe, features_of
 from lastword.records.decision import Decision
 from lastword.text.items import Item
-from lastword.text.passages import Passage
 from lastword.text.prompt_template import Blind, Template
 from lastword.text.question import Question, Single, question_digest
-from lastword.text.tokens import EncodedItem
+from lastword.text.tokens import EncodedItem, Passage
 from lastword.trust.certificate import Certificate
 
 Texts = Sequence[tuple[str, str | None]]  # texts with their names

@@ -10,9 +10,9 @@ from lastword.decide.item import render
 from lastword.decide.tracer import Tracer, not_finite
 from lastword.errors import ItemError
 from lastword.probes.state import Pooling
-from lastword.text.passages import Passage
 from lastword.text.prompt_template import Template
 from lastword.text.question import Question
+from lastword.text.tokens import Passage
 
 
 def read_passages(

@@ -36,10 +36,9 @@ from lastword.rule.theta import Theta
 from lastword.text.chat import describe_chat, require_settled
 from lastword.text.forest import Branch, plan
 from lastword.text.items import Item, as_item, rows_of
-from lastword.text.passages import Passage, encode_passages
 from lastword.text.prompt_template import Blind
 from lastword.text.tokenizer import Tokenizer
-from lastword.text.tokens import EncodedItem, encode
+from lastword.text.tokens import EncodedItem, Passage, encode, encode_passages
 from lastword.trust.certificate import Certificate
 
 OnError = Literal["raise", "return"]

@@ -26,8 +26,8 @@ from lastword.probes.linear import Table
 from lastword.probes.probe import Probe, reader_name, trained_digest
 from lastword.probes.state import OWN, POOLINGS, Pooling, StateProbe, classes_of, fit_state
 from lastword.rule.geometry import tied_first
-from lastword.text.passages import Passage
 from lastword.text.question import Choice, Option, Question
+from lastword.text.tokens import Passage
 from lastword.trust.certificate import Certificate
 from lastword.trust.claims import Trial, judge
 from lastword.trust.drift import sampled

@@ -26,7 +26,7 @@ from lastword.model.loading import device_of, in_one_line
 from lastword.model.options import LoadOptions
 from lastword.model.weights.identity import folder_digests, text_digest
 from lastword.model.whole import require_whole
-from lastword.text.passages import Passage
+from lastword.text.tokens import Passage
 
 Pool = Literal["mean", "cls", "max", "lasttoken"]
 _MODULES = ["Transformer", "Pooling", "Normalize"]  # in this order; the last one is optional

@@ -13,10 +13,9 @@ from lastword.errors import ItemError, NonFiniteError
 from lastword.model.backend import Pooled
 from lastword.probes.state import POOLINGS
 from lastword.records.decision import Decision
-from lastword.text.passages import Passage
 from lastword.text.prompt_template import Template
 from lastword.text.question import Choice
-from lastword.text.tokens import EncodedItem
+from lastword.text.tokens import EncodedItem, Passage
 
 BASE = Scope("base", "base")  # the model's scores of the options, with and without the text
 

@@ -43,8 +43,8 @@ from lastword.probes.threshold import (
 from lastword.probes.trajectory import Options, TrajectoryProbe, fit_trajectory, without_input
 from lastword.probes.words import bag_of_words
 from lastword.text.forest import build
-from lastword.text.passages import Passage
 from lastword.text.prompt_template import template_name
+from lastword.text.tokens import Passage
 from lastword.trust.crossfit import cross_fit
 from lastword.trust.evidence import as_good
 from lastword.trust.groups import SEED
