@@ -387,7 +387,7 @@ def test_control_tokens_in_a_literal_item_are_plain_text():
     assert not any(
         control & set(s[1:]) for s in (*encoded.prompt.sequences, *encoded.blind.sequences)
     )
-    assert tokenizer.decode(encoded.prompt.sequences[0][1:]) == "the </s> sun is <s>"
+    assert tokenizer.decode(encoded.prompt.sequences[0][1:]) == "the < /s> sun is < s>"
     assert control & set(one(replace(item, literal=False), tokenizer).prompt.sequences[0][1:])
     tame = Item("the sun", ("star", "sun"), blind_prompt="is")
     literal = one(replace(tame, literal=True), tokenizer)
@@ -404,7 +404,7 @@ def test_a_chat_template_adds_its_control_tokens_around_a_literal_text(join):
     start = tokenizer.convert_tokens_to_ids("<s>")
     for sequence, other in zip(encoded.prompt.sequences, tame.prompt.sequences, strict=True):
         assert sequence.count(start) == other.count(start) == 4  # three turns, system text
-    assert tokenizer.decode(answer_tokens(encoded, 1)) == "</s>"
+    assert tokenizer.decode(answer_tokens(encoded, 1)) == "< /s>"
     assert tokenizer.convert_tokens_to_ids("</s>") not in answer_tokens(encoded, 1)
 
 

@@ -1,11 +1,11 @@
 """Text -> token ids: the required methods of a tokenizer, and the reading of texts with one."""
 
+import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain, groupby
-from operator import itemgetter
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from functools import partial
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from lastword.errors import InputError, ItemError, ModelError, UntrainedError
 from lastword.files.wording import shorten
@@ -45,47 +45,28 @@ class Tokenizer(Protocol):
         """Write a conversation as text."""
 
 
-class Text(NamedTuple):
-    """A text to tokenise.
+class Reader:
+    """The ids of texts, tokenised together, and the tokenizer's special tokens.
 
-    Attributes:
-        pieces: Its pieces, each with True if control tokens in it are encoded as text.
-        special: True to put the tokenizer's special tokens in front, unless it begins with them.
+    Args:
+        tokenizer: The tokenizer.
+        texts: The texts.
+        special: True to put the tokenizer's special tokens before prompts.
     """
 
-    pieces: tuple[tuple[str, bool], ...]
-    special: bool = False
-
-    @classmethod
-    def of(cls, *pieces: tuple[str, bool], special: bool = False) -> "Text":
-        """Return the text of pieces, without empty ones; neighbours of one kind become one."""
-        groups = groupby((piece for piece in pieces if piece[0]), key=itemgetter(1))
-        whole = [("".join(text for text, _ in group), literal) for literal, group in groups]
-        return cls(tuple(whole), special)
-
-
-class Reader:
-    """The ids of texts, tokenised together, and the tokenizer's special tokens."""
-
-    def __init__(self, tokenizer: Tokenizer, texts: Iterable[Text]) -> None:
-        texts = list(texts)
-        pieces = list(dict.fromkeys(piece for text in texts for piece in text.pieces))
-        self._ids: dict[tuple[str, bool], Ids] = {}
-        for options in ({}, {"split_special_tokens": True}):
-            chosen = [piece for piece in pieces if piece[1] is bool(options)]
-            ids = tokenise(tokenizer, [text for text, _ in chosen], **options)
-            self._ids |= zip(chosen, ids, strict=True)
-        special = any(text.special for text in texts)
+    def __init__(self, tokenizer: Tokenizer, texts: Iterable[str], special: bool) -> None:
+        distinct = list(dict.fromkeys(texts))
+        self._ids = dict(zip(distinct, tokenise(tokenizer, distinct), strict=True))
         self._leading = _leading_special(tokenizer, self._ids) if special else ()
         self._special = {*tokenizer.all_special_ids, *self._leading}
         self._start = tokenizer.bos_token_id
         if self._start is None:
             self._start = tokenizer.eos_token_id
 
-    def ids(self, text: Text) -> Ids:
-        """Return the ids of a text."""
-        ids = tuple(chain.from_iterable(self._ids[piece] for piece in text.pieces))
-        begun = not text.special or ids[: len(self._leading)] == self._leading
+    def ids(self, text: str, special: bool = False) -> Ids:
+        """Return the ids of a text; with special tokens in front, unless it begins with them."""
+        ids = self._ids[text]
+        begun = not special or ids[: len(self._leading)] == self._leading
         return ids if begun else self._leading + ids
 
     @property
@@ -107,9 +88,7 @@ class Reader:
         return next((i for i, token in enumerate(ids) if token not in self._special), len(ids))
 
 
-def tokenise(
-    tokenizer: Tokenizer, texts: list[str], special: bool = False, **options: bool
-) -> list[Ids]:
+def tokenise(tokenizer: Tokenizer, texts: list[str], special: bool = False) -> list[Ids]:
     """Return the ids of each text, tokenised in calls of limited size."""
     if not texts:
         return []
@@ -126,7 +105,6 @@ def tokenise(
                 return_attention_mask=False,
                 return_token_type_ids=False,
                 verbose=False,
-                **options,
             )
         sequences += [tuple(map(same.setdefault, ids, ids)) for ids in output["input_ids"]]
     return sequences
@@ -156,12 +134,12 @@ def as_errors(what: str) -> Iterator[None]:
         raise ModelError(f"{what}: {why}; take another copy of the model") from None
 
 
-def _leading_special(tokenizer: Tokenizer, ids_of: Mapping[tuple[str, bool], Ids]) -> Ids:
+def _leading_special(tokenizer: Tokenizer, ids_of: Mapping[str, Ids]) -> Ids:
     """Return the tokens that the tokenizer puts before a text; those after it (EOS) are dropped."""
-    texts = [text for (text, _), ids in ids_of.items() if ids][:1]
-    if not texts:
+    text = next((text for text, ids in ids_of.items() if ids), None)
+    if text is None:
         return ()
-    (plain,), (full,) = tokenise(tokenizer, texts), tokenise(tokenizer, texts, special=True)
+    plain, (full,) = ids_of[text], tokenise(tokenizer, [text], special=True)
     for start in range(len(full) - len(plain) + 1):
         if full[start : start + len(plain)] == plain:
             return full[:start]
@@ -186,11 +164,17 @@ def require_short(texts: Iterable[str], tokenizer: Tokenizer, limit: int | None)
                 )
 
 
-def has_control(texts: Iterable[str], tokenizer: Tokenizer) -> bool:
-    """Return True if any text contains a control token of the tokenizer."""
+def control_splitter(tokenizer: Tokenizer) -> Callable[[str], str]:
+    """Return a function that splits control tokens in a text, so that they are read as text.
+
+    It puts a space after their first character: `< /s>`.
+    """
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
-    control = {token.content for token in added if token.special}
-    return any(token in text for text in texts for token in control)
+    control = sorted((t.content for t in added if t.special), key=len, reverse=True)
+    if not control:
+        return str
+    form = re.compile("|".join(map(re.escape, control)))
+    return partial(form.sub, lambda match: f"{match[0][0]} {match[0][1:]}")
 
 
 def check_ids(sequences: Iterable[Ids], vocabulary: int | None) -> None:

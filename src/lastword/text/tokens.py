@@ -5,10 +5,10 @@ spans the end of the prompt, the split is before it. A passage is a prompt for a
 candidates, and its states are pooled (method, section 19).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from lastword.errors import InputError, ItemError, reason
 from lastword.files.cells import text_fault
@@ -21,16 +21,14 @@ from lastword.text.tokenizer import (
     Ids,
     Overflow,
     Reader,
-    Text,
     Tokenizer,
     check_ids,
     common_length,
-    has_control,
+    control_splitter,
     require_short,
 )
 
 T = TypeVar("T")
-Joined = tuple[Text, ...]  # texts whose ids are joined
 
 
 @dataclass(frozen=True)
@@ -138,31 +136,18 @@ def encode(
     Raises:
         InputError: The chat template is missing or refuses the prompt.
     """
-
-    def texts_of(item: Item) -> list[list[Joined]]:
-        texts = (item.prompt, item.blind_prompt or "", *item.content_free, *item.candidates)
-        require_short(texts, tokenizer, context if overflow == "error" else None)
-        heads = _heads(item, tokenizer, chat)
-        return [_lines(item, head, glue, theta.tokens.join) for head, glue in heads]
-
-    def encoded(item: Item, prompts: list[list[Joined]] | ItemError) -> EncodedItem:
-        if isinstance(prompts, ItemError):
-            raise prompts
-        main, *rest = (_fit(_split(lines, reader), reader, context, overflow) for lines in prompts)
-        check_ids((s for prompt in (main, *rest) for s in prompt.sequences), vocabulary)
-        blind = None if item.blind_prompt is None else rest.pop(0)
-        return EncodedItem(item, main, blind, tuple(rest))
-
-    texts = [_attempt(texts_of, item) for item in items]
-    good = [prompts for prompts in texts if not isinstance(prompts, ItemError)]
-    reader = Reader(
-        tokenizer, (t for prompts in good for lines in prompts for j in lines for t in j)
-    )
+    limits = _Limits(context, overflow, vocabulary)
+    split = control_splitter(tokenizer)
+    texts = [_attempt(_texts, i, tokenizer, chat, theta.tokens.join, split, limits) for i in items]
+    good = [t for prompts in texts if not isinstance(prompts, ItemError) for t in prompts]
+    distinct = chain.from_iterable((t.prompt, *t.rest) for t in good)
+    reader = Reader(tokenizer, distinct, any(t.special for t in good))
     alone = first == 0 and len(items) == 1  # then an error needs no name
-    return [
-        _attempt(encoded, item, t, name=None if alone and item.id is None else item.id or str(n))
-        for n, (item, t) in enumerate(zip(items, texts, strict=True), start=first)
-    ]
+    results: list[EncodedItem | ItemError] = []
+    for n, (item, prompts) in enumerate(zip(items, texts, strict=True), start=first):
+        name = None if alone and item.id is None else item.id or str(n)
+        results.append(_attempt(_encoded, item, prompts, reader, limits, name=name))
+    return results
 
 
 def encode_passages(
@@ -184,40 +169,31 @@ def encode_passages(
     Raises:
         InputError: The chat template is missing or refuses the prompt.
     """
-
-    def texts_of(prompt: str, subject: str | None) -> Joined:
-        if (fault := text_fault(prompt)) is not None:
-            raise ItemError(f"the text {fault}")
-        require_short([prompt], tokenizer, context if overflow == "error" else None)
-        head = _rendered(prompt, tokenizer, chat, has_control([prompt], tokenizer))
-        if subject is None:
-            return (head.text(),)
-        start = head.whole.find(subject.strip(), head.start, head.stop)
-        if start < 0:
-            raise ItemError("the template changes the input, which a probe reads as it stands")
-        return head.text(start + len(subject.strip())), head.text(start)
-
-    def passage(texts: Joined | ItemError) -> Passage:
-        if isinstance(texts, ItemError):
-            raise texts
-        ids, *before = map(reader.ids, texts)
-        ids = ids or (reader.start,)
-        check_ids([ids], vocabulary)
-        start = min(common_length(before[0], ids), len(ids) - 1) if before else len(ids) - 1
-        excess = 0 if context is None else max(len(ids) - context, 0)
-        if excess and overflow == "error":
-            raise ItemError(
-                f"the text needs {len(ids)} tokens and the model's context is {context}; {SHORTEN}"
-            )
-        kept = max(start - excess, min(start, reader.count_special(ids)))
-        return Passage(reader.without(ids, excess), kept)
-
+    limits = _Limits(context, overflow, vocabulary)
+    split = control_splitter(tokenizer)
     subjects: Sequence[str | None] = [None] * len(prompts) if inputs is None else inputs
-    parts = [_attempt(texts_of, *pair) for pair in zip(prompts, subjects, strict=True)]
-    reader = Reader(
-        tokenizer, (t for part in parts if not isinstance(part, ItemError) for t in part)
-    )
-    return [_attempt(passage, part, name=str(n)) for n, part in enumerate(parts)]
+    pairs = zip(prompts, subjects, strict=True)
+    parts = [_attempt(_passage_texts, *pair, tokenizer, chat, split, limits) for pair in pairs]
+    distinct = chain.from_iterable(part for part in parts if not isinstance(part, ItemError))
+    special = chat is None
+    reader = Reader(tokenizer, distinct, special)
+    names = map(str, range(len(parts)))
+    return [
+        _attempt(_passage, part, reader, special, limits, name=name)
+        for part, name in zip(parts, names, strict=True)
+    ]
+
+
+class _Limits(NamedTuple):
+    """The maximum number of input tokens, what happens beyond it, and the number of tokens."""
+
+    context: int | None
+    overflow: Overflow
+    vocabulary: int | None
+
+    def require_short(self, texts: Iterable[str], tokenizer: Tokenizer) -> None:
+        """Refuse a text far beyond the context, without tokenising all of it."""
+        require_short(texts, tokenizer, self.context if self.overflow == "error" else None)
 
 
 def _attempt(compute: Callable[..., T], *values: object, name: str | None = None) -> T | ItemError:
@@ -229,68 +205,70 @@ def _attempt(compute: Callable[..., T], *values: object, name: str | None = None
 
 
 @dataclass(frozen=True)
-class _Head:
-    """A prompt as the model gets it, with the span of the user's text in it.
+class _Texts:
+    """The texts to tokenise for one prompt with its candidates.
 
     Attributes:
+        rest: The whole texts, or the continuations to join to the prompt's ids.
         special: True to put the tokenizer's special tokens in front.
-        literal: True to encode control tokens in the user's text as text.
     """
 
-    whole: str
-    start: int
-    stop: int
+    prompt: str
+    rest: tuple[str, ...]
+    join: Literal["text", "ids"]
     special: bool
-    literal: bool
-
-    def text(self, end: int | None = None, then: str = "") -> Text:
-        """Return the text up to a place, and a text of the user's after it."""
-        whole = self.whole[:end]
-        spans = (0, self.start, False), (self.start, self.stop, self.literal)
-        pieces = [(whole[start:stop], literal) for start, stop, literal in spans]
-        pieces += [(whole[self.stop :], False), (then, self.literal)]
-        return Text.of(*pieces, special=self.special)
 
 
-def _rendered(prompt: str, tokenizer: Tokenizer, chat: Chat | None, literal: bool) -> _Head:
-    if chat is None:
-        head = prompt.rstrip()
-        return _Head(head, 0, len(head), True, literal)
-    whole = chat_prompt(prompt, tokenizer, chat)
-    start = whole.rfind(prompt.strip())
-    return _Head(whole, start, start + len(prompt.strip()), False, literal)
-
-
-def _heads(item: Item, tokenizer: Tokenizer, chat: Chat | None) -> list[tuple[_Head, str]]:
-    """Return each prompt of an item, with the text between it and a candidate."""
-    if item.messages is not None:
-        try:
-            whole = templated(item.messages, tokenizer, chat)
-        except InputError as error:
-            raise ItemError(reason(error)) from error
-        return [(_Head(whole, 0, len(whole), False, False), "")]
+def _texts(
+    item: Item,
+    tokenizer: Tokenizer,
+    chat: Chat | None,
+    join: Literal["text", "ids"],
+    splitter: Callable[[str], str],
+    limits: _Limits,
+) -> list[_Texts]:
+    """Return the texts of each prompt of an item."""
     blind = [] if item.blind_prompt is None else [item.blind_prompt]
     prompts = [item.prompt, *blind, *item.content_free]
-    literal = item.literal and has_control((*prompts, *item.candidates), tokenizer)
-    heads = [_rendered(prompt, tokenizer, chat, literal) for prompt in prompts]
+    limits.require_short((*prompts, *item.candidates), tokenizer)
+    split = splitter if item.literal else str
+    candidates = [split(candidate) for candidate in item.candidates]
+
+    def joined(head: str, glue: str, special: bool) -> _Texts:
+        before = head if join == "text" else ""
+        return _Texts(head, tuple(before + glue + c for c in candidates), join, special)
+
+    if item.messages is not None:
+        try:
+            return [joined(templated(item.messages, tokenizer, chat), "", False)]
+        except InputError as error:
+            raise ItemError(reason(error)) from error
+    prompts = [split(prompt) for prompt in prompts]
     if chat is not None:
-        return [(head, "") for head in heads]
-    # Trailing whitespace of the prompt moves to the continuation.
-    glues = [prompt[len(head.whole) :] for prompt, head in zip(prompts, heads, strict=True)]
-    return [(head, glue or item.separator) for head, glue in zip(heads, glues, strict=True)]
+        return [joined(chat_prompt(prompt, tokenizer, chat), "", False) for prompt in prompts]
+    # Trailing whitespace of a prompt moves to the continuation.
+    heads = [(prompt, prompt.rstrip()) for prompt in prompts]
+    return [joined(head, prompt[len(head) :] or item.separator, True) for prompt, head in heads]
 
 
-def _lines(item: Item, head: _Head, glue: str, join: Literal["text", "ids"]) -> list[Joined]:
-    """Return the prompt, and the prompt with each candidate."""
-    prompt, rest = head.text(), [glue + candidate for candidate in item.candidates]
-    if join == "text":
-        return [(prompt,), *((head.text(then=text),) for text in rest)]
-    return [(prompt,), *((prompt, Text.of((text, head.literal))) for text in rest)]
+def _encoded(
+    item: Item, prompts: list[_Texts] | ItemError, reader: Reader, limits: _Limits
+) -> EncodedItem:
+    if isinstance(prompts, ItemError):
+        raise prompts
+    main, *rest = (_fit(_split(texts, reader), reader, limits) for texts in prompts)
+    check_ids((s for prompt in (main, *rest) for s in prompt.sequences), limits.vocabulary)
+    blind = None if item.blind_prompt is None else rest.pop(0)
+    return EncodedItem(item, main, blind, tuple(rest))
 
 
-def _split(lines: Sequence[Joined], reader: Reader) -> Encoded:
+def _split(texts: _Texts, reader: Reader) -> Encoded:
     """Return the branches of one prompt, each with at least one token before the candidate."""
-    prompt, *sequences = [tuple(chain.from_iterable(map(reader.ids, texts))) for texts in lines]
+    prompt = reader.ids(texts.prompt, texts.special)
+    if texts.join == "ids":
+        sequences = [prompt + reader.ids(text) for text in texts.rest]
+    else:
+        sequences = [reader.ids(text, texts.special) for text in texts.rest]
     _check_candidates(prompt, sequences)
     common = [common_length(prompt, sequence) for sequence in sequences]
     # A candidate has a token even if its whole sequence is a prefix of the prompt's.
@@ -313,14 +291,15 @@ def _check_candidates(prompt: Ids, sequences: Sequence[Ids]) -> None:
         first[sequence] = i
 
 
-def _fit(encoded: Encoded, reader: Reader, context: int | None, overflow: Overflow) -> Encoded:
+def _fit(encoded: Encoded, reader: Reader, limits: _Limits) -> Encoded:
     """Return the prompt if it fits the context, or without its left end."""
+    context = limits.context
     lengths = [len(branch.fed) for branch in encoded.branches]
     length = max(lengths)
     if context is None or length <= context:
         return encoded
     candidate, drop, shared = lengths.index(length), length - context, encoded.prompt_tokens
-    if overflow == "error":
+    if limits.overflow == "error":
         raise ItemError(
             f"candidate {candidate} needs {length} tokens with its prompt and the model's context "
             f"is {context}; {SHORTEN}"
@@ -332,3 +311,47 @@ def _fit(encoded: Encoded, reader: Reader, context: int | None, overflow: Overfl
         )
     branches = [Branch(reader.without(b.tokens, drop), b.boundary - drop) for b in encoded.branches]
     return replace(encoded, branches=tuple(branches), truncated=drop)
+
+
+def _passage_texts(
+    prompt: str,
+    subject: str | None,
+    tokenizer: Tokenizer,
+    chat: Chat | None,
+    split: Callable[[str], str],
+    limits: _Limits,
+) -> tuple[str, ...]:
+    """Return the text to read and, if the input is pooled, the text before the input."""
+    if (fault := text_fault(prompt)) is not None:
+        raise ItemError(f"the text {fault}")
+    limits.require_short([prompt], tokenizer)
+    prompt = split(prompt)
+    whole = prompt.rstrip() if chat is None else chat_prompt(prompt, tokenizer, chat)
+    if subject is None:
+        return (whole,)
+    prompt, subject = prompt.strip(), split(subject).strip()
+    begin = whole.rfind(prompt)
+    start = whole.find(subject, begin, begin + len(prompt))
+    if start < 0:
+        raise ItemError("the template changes the input, which a probe reads as it stands")
+    return whole[: start + len(subject)], whole[:start]
+
+
+def _passage(
+    texts: tuple[str, ...] | ItemError, reader: Reader, special: bool, limits: _Limits
+) -> Passage:
+    if isinstance(texts, ItemError):
+        raise texts
+    ids, *before = (reader.ids(text, special) for text in texts)
+    ids = ids or (reader.start,)
+    check_ids([ids], limits.vocabulary)
+    start = min(common_length(before[0], ids), len(ids) - 1) if before else len(ids) - 1
+    if limits.context is None or len(ids) <= limits.context:
+        return Passage(ids, start)
+    if limits.overflow == "error":
+        raise ItemError(
+            f"the text needs {len(ids)} tokens and the model's context is {limits.context}; "
+            f"{SHORTEN}"
+        )
+    excess = len(ids) - limits.context
+    return Passage(reader.without(ids, excess), max(start - excess, reader.count_special(ids)))
