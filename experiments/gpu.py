@@ -40,8 +40,7 @@ from lastword.model import embedded
 from lastword.probes import Probe, fit_state
 from lastword.text.forest import Branch
 from lastword.text.items import Item
-from lastword.text.tokens import Passage
-from lastword.text.tokens import Encoded, EncodedItem
+from lastword.text.tokens import Encoded, EncodedItem, Passage
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
 TESTS = Path(__file__).parents[1] / "tests"  # has tiny models of every family

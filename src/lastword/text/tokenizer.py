@@ -156,7 +156,7 @@ def count_tokens(text: str, tokenizer: Tokenizer) -> int:
 def require_short(texts: Iterable[str], tokenizer: Tokenizer, limit: int | None) -> None:
     """Refuse a text far beyond a limit of tokens, without tokenising all of it."""
     for text in texts:
-        if limit is not None and len(text) > (length := _CHARACTERS * limit):
+        if limit is not None and len(text) > (length := _CHARACTERS * max(limit, 1024)):
             # The cut may split a token, which adds a few.
             if count_tokens(text[:length], tokenizer) > limit + _CHARACTERS:
                 raise ItemError(
