@@ -319,8 +319,8 @@ def test_the_page_shows_the_certificate_and_its_alarm(chromium):
     with running(Decider.demo(certificate=certificate), explorer=True) as service:
         oversight = service.service.oversight
         for alarm in (False, True):
-            while oversight.monitor.alarm is not alarm:
-                oversight.monitor = oversight.monitor.seen(True)
+            while oversight.alarm is not alarm:
+                oversight.monitors["breaks"] = oversight.monitors["breaks"].seen(True)
             with chromium.empty() as watched:
                 watched.page.goto(service.url)
                 watched.page.wait_for_selector("html[data-ready]")

@@ -3,7 +3,6 @@
 import io
 import random
 import sqlite3
-import sys
 from dataclasses import replace
 from functools import partial
 from math import log
@@ -50,10 +49,11 @@ def test_an_answer_takes_one_label(model, overridden):
         second = ask(service, other)
         result = label(service, second, [second["index"]]).json()
         assert result["was_fixed"] and (result["labelled"], result["broken"]) == (2, 1)
-        assert service.metric("lastword_labelled") == 2 and service.metric("lastword_broken") == 1
+        assert service.metric("lastword_labelled", of="breaks") == 2
+        assert service.metric("lastword_broken", of="breaks") == 1
         assert service.metric("lastword_fixed_total") == 1
         wealth = Monitor(0.1, 0.05).seen(True).seen(False).log_wealth
-        assert service.metric("lastword_monitor_log_wealth") == pytest.approx(wealth)
+        assert service.metric("lastword_monitor_log_wealth", of="breaks") == pytest.approx(wealth)
 
 
 def test_a_withheld_override_has_the_method_model(certificate, overridden):
@@ -132,12 +132,12 @@ def test_too_many_breaks_raise_an_alarm(model, overridden, on_alarm, tmp_path):
             answer = ask(service, item)
             assert answer["corrected"]
             result = label(service, answer, answer["base_index"]).json()
-        assert result["alarm"] and service.metric("lastword_alarm") == 1
+        assert result["alarm"] and service.metric("lastword_alarm", of="breaks") == 1
         (event,) = service.events("alarm")
         assert event["broken"] == result["broken"] and event["log_wealth"] >= log(20)
         assert service.client.get("/readyz").status_code == 200
         description = service.client.get("/v1/model").json()
-        assert description["oversight"]["monitor"]["alarm"] and description["certified"]
+        assert description["oversight"]["monitors"]["breaks"]["alarm"] and description["certified"]
         assert description["shadow"] == (on_alarm == "shadow")
         after = ask(service, next(remaining))
         assert after["corrected"] == (on_alarm == "log")
@@ -145,11 +145,11 @@ def test_too_many_breaks_raise_an_alarm(model, overridden, on_alarm, tmp_path):
         # A label judges the certified correction, even if it is not shown.
         assert label(service, after, after["base_index"]).json()["was_broken"]
         assert len(service.events("alarm")) == 1
-        slip = service.client.get("/v1/model").json()["oversight"]["monitor"]["log_slip"]
+        slip = service.client.get("/v1/model").json()["oversight"]["monitors"]["breaks"]["log_slip"]
     with running(model, on_alarm=on_alarm, state=tmp_path / "state.db") as service:
         (restored,) = service.events("alarm")  # a restart reports the alarm again
         assert restored["broken"] == event["broken"] + 1 and restored["alarm"]
-        monitor = service.client.get("/v1/model").json()["oversight"]["monitor"]
+        monitor = service.client.get("/v1/model").json()["oversight"]["monitors"]["breaks"]
         assert monitor["log_slip"] == slip
 
 
@@ -157,7 +157,7 @@ def test_a_change_after_a_good_start_is_reported_before_the_alarm(model, overrid
     with running(model) as service:
         oversight = service.service.oversight
         for _ in range(300):
-            oversight.monitor = oversight.monitor.seen(broken=False)
+            oversight.monitors["breaks"] = oversight.monitors["breaks"].seen(broken=False)
         result = {"slipping": False}
         for item in overridden:
             if result["slipping"]:
@@ -165,10 +165,13 @@ def test_a_change_after_a_good_start_is_reported_before_the_alarm(model, overrid
             answer = ask(service, item)
             result = label(service, answer, answer["base_index"]).json()
         assert result["slipping"] and not result["alarm"]
-        assert service.metric("lastword_slipping") == 1 and service.metric("lastword_alarm") == 0
+        assert (
+            service.metric("lastword_slipping", of="breaks") == 1
+            and service.metric("lastword_alarm", of="breaks") == 0
+        )
         (event,) = service.events("slipping")
         assert event["broken"] == result["broken"] and event["log_slip"] >= log(20_000)
-        assert service.client.get("/v1/model").json()["oversight"]["monitor"]["slipping"]
+        assert service.client.get("/v1/model").json()["oversight"]["monitors"]["breaks"]["slipping"]
         assert ask(service, item)["corrected"]  # the warning changes no answer
 
 
@@ -244,7 +247,7 @@ def test_a_label_that_cannot_be_stored_is_not_counted(model, overridden, tmp_pat
         execute(text("PRAGMA query_only = 1"))  # as if the disk had become read-only
         refused = label(service, answer, answer["base_index"])
         assert refused.status_code == 503 and code_of(refused) == "unkept"
-        assert service.metric("lastword_labelled") == 0
+        assert service.metric("lastword_labelled", of="breaks") == 0
         assert ask(service, item)["feedback_id"] is None
         execute(text("PRAGMA query_only = 0"))
         assert label(service, answer, answer["base_index"]).json()["labelled"] == 1
@@ -252,38 +255,6 @@ def test_a_label_that_cannot_be_stored_is_not_counted(model, overridden, tmp_pat
         assert {event["at"] for event in failures} == {"state"}
         assert all("readonly" in event["reason"] for event in failures)
         assert service.metric("lastword_unkept_total") == len(failures) == 2
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="files have no limit there")
-def test_a_restart_on_a_full_disk_is_reported_and_answers_are_not_stored(
-    model, overridden, tmp_path
-):
-    import resource
-
-    path, (item, other) = tmp_path / "state.db", overridden[:2]
-    with running(model, state=path, on_alarm="shadow") as service:
-        answer = ask(service, item)
-        label(service, answer, answer["base_index"])
-        before = service.client.get("/v1/model").json()["oversight"]
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-        with running(model, state=path, on_alarm="shadow") as service:
-            (line,) = service.events("unkept")
-            assert "full" in line["reason"] or "I/O" in line["reason"]
-            assert service.client.get("/readyz").status_code == 200
-            # The state of the monitor is read nevertheless.
-            assert service.client.get("/v1/model").json()["oversight"] == before
-            assert ask(service, item)["feedback_id"] is None
-            assert code_of(label(service, answer, 0)) == "repeated_feedback"
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-            answer = ask(service, other)  # the disk has room again
-            assert label(service, answer, answer["base_index"]).json()["labelled"] == 2
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-        with pytest.raises(InputError, match="cannot keep state in .*new.db"):
-            create_app(model, Settings(state=tmp_path / "new.db"))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def broken_page(path):
@@ -304,7 +275,7 @@ def bad_json(name, path):
     [
         broken_page,
         lambda path: path.write_text("no database at all, and long enough to be one " * 40),
-        *(partial(bad_json, name) for name in ("monitor", "drift", "certificate")),
+        *(partial(bad_json, name) for name in ("monitors", "drift", "certificate")),
     ],
 )
 def test_an_unreadable_state_is_refused_in_one_line(model, tmp_path, spoil):
@@ -333,7 +304,7 @@ while True:
         ledger.remember(name, Entry(2, [0], [1], True), {"s": 1.0}, {"seen": {"s": count + 1}}, "t")
     count += 1
     with ledger.event():
-        ledger.label(name, None, monitor={"labelled": count})
+        ledger.label(name, None, monitors={"labelled": count})
     print(count, flush=True)
 """
     with forks.start("-c", program, path) as writing:
@@ -343,7 +314,7 @@ while True:
         rest = writing.stdout.read().split()
     last = int((rest or [line])[-1])
     ledger = Ledger(path, "c", items=10**6, seconds=1e6)
-    assert last >= 200 and last <= ledger.state("monitor")["labelled"] <= last + 1
+    assert last >= 200 and last <= ledger.state("monitors")["labelled"] <= last + 1
     assert last <= len(ledger.seen()["s"]) <= last + 2
     with pytest.raises(Refusal, match="has its label"):
         ledger.find(str(last - 1))
@@ -382,7 +353,11 @@ def test_a_group_counts_once_also_after_a_restart(model, overridden, tmp_path):
         later = ask(service, one, **same)
         assert judge(service, later) == (True, True, 1)  # the first label of the group
         assert judge(service, answers[0]) == (True, False, 1)
-        assert service.metric("lastword_labelled") == service.metric("lastword_broken") == 1
+        assert (
+            service.metric("lastword_labelled", of="breaks")
+            == service.metric("lastword_broken", of="breaks")
+            == 1
+        )
         assert label(service, ask(service, again), 0).json()["counts"] is False
         assert judge(service, answers[1], group="g") == (True, True, 2)
     with running(model, state=tmp_path / "state.db") as service:
@@ -430,7 +405,7 @@ def test_repeated_items_are_no_drift(certificate, trace_decisions):
         for place, (decision, values) in enumerate(draw.choices(answers, k=300)):
             item = Item(f"question {place}", decision.candidates)
             for _ in range(3):
-                oversight.answered(decision, item, decision.to_dict())
+                oversight.answered(decision, item)
                 by_answer.see(values)
         assert max(test.seen for test in oversight.drift.tests.values()) == 300
         together += bool(oversight.drift.warned)

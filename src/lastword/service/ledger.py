@@ -14,47 +14,49 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sql
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import Column, delete, func, insert, select
 
 from lastword.errors import InputError
-from lastword.records.decision import Decision
-from lastword.rule.geometry import tied_first
 from lastword.service.database import Database, DatabaseError
 from lastword.service.refusal import Refusal
 
-
-def _table(name: str, *columns: Any, **kinds: Any) -> sql.Table:
-    """Return a table of columns, and of further ones by name and type."""
-    more = [sql.Column(column, kind) for column, kind in kinds.items()]
-    return sql.Table(name, _TABLES, *columns, *more)
-
-
-def _place() -> "sql.Column[int]":
-    """Return a column with the order of insertion."""
-    kind = sql.BigInteger().with_variant(sql.Integer(), "sqlite")
-    return sql.Column("place", kind, primary_key=True)
-
-
-def _key(name: str, *more: Any) -> "sql.Column[str]":
-    return sql.Column(name, sql.Text, *more, primary_key=True)
-
-
+_PLACE = sql.BigInteger().with_variant(sql.Integer(), "sqlite")  # the order of insertion
 _TABLES = sql.MetaData()
-# The answers; `kin` is the group that the labeller names.
-GIVEN = _table(
-    *("given", _place(), sql.Column("id", sql.Text, unique=True)),
-    *(sql.Column("labelled", sql.Boolean, default=False), sql.Column("kin", sql.Text, index=True)),
-    *(sql.Column("given", sql.Double), sql.Column("entry", sql.JSON), sql.Column("text", sql.Text)),
+# The answers: `kin` is the group that the labeller names, `text` the digest of the request's text,
+# and `content` the request in words, which only --keep-texts keeps.
+GIVEN = sql.Table(
+    "given",
+    _TABLES,
+    Column("place", _PLACE, primary_key=True),
+    Column("id", sql.Text, unique=True),
+    Column("labelled", sql.Boolean, default=False),
+    Column("kin", sql.Text, index=True),
+    Column("given", sql.Double),
+    Column("entry", sql.JSON),
+    Column("text", sql.Text),
+    Column("content", sql.JSON(none_as_null=True)),
     sql.Index("by_text", "text", "labelled"),
 )
-# What --keep-texts keeps: the requests in words, and the labelled ones.
-TEXTS = _table(
-    "texts", _key("id", sql.ForeignKey("given.id", ondelete="CASCADE")), content=sql.JSON
+# The labelled requests in words, under --keep-texts.
+LABELS = sql.Table(
+    "labels",
+    _TABLES,
+    Column("place", _PLACE, primary_key=True),
+    Column("id", sql.Text),
+    Column("content", sql.JSON),
 )
-LABELS = _table("labels", _place(), id=sql.Text, content=sql.JSON)
-# The values that drift has seen, and the state of the tests.
-SEEN = _table("seen", _place(), statistic=sql.Text, value=sql.Double)
-STATE = _table("state", _key("name"), value=sql.JSON)
+# The values that drift has seen.
+SEEN = sql.Table(
+    "seen",
+    _TABLES,
+    Column("place", _PLACE, primary_key=True),
+    Column("statistic", sql.Text),
+    Column("value", sql.Double),
+)
+# The state of the tests.
+STATE = sql.Table(
+    "state", _TABLES, Column("name", sql.Text, primary_key=True), Column("value", sql.JSON)
+)
 _IS_LABELLED = GIVEN.c.labelled.is_(True)
 
 
@@ -67,28 +69,25 @@ class Entry:
         base: Indices of the candidates with the model's top score; empty for a probe's answer.
         shown: Indices of the candidates with the top score of the given answer.
         overridden: True if correction changed the answer.
+        given: True if the certificate promises a maximum error, and did not defer the answer.
     """
 
     candidates: int
     base: list[int]
     shown: list[int]
-    overridden: bool
+    overridden: bool = False
+    given: bool = False
 
-    @classmethod
-    def of(cls, decision: Decision) -> "Entry":
-        """Return the entry of a decision."""
-        base, answer = (tied_first(s).tolist() for s in (decision.base_scores, decision.scores))
-        return cls(len(decision.candidates), base, answer, decision.corrected)
-
-    def judge(self, right: Sequence[int]) -> tuple[bool, bool]:
-        """Return whether correction broke the answer, and whether it fixed it.
+    def judge(self, right: Sequence[int]) -> tuple[bool, bool, bool]:
+        """Return whether correction broke the answer, whether it fixed it, and if it is wrong.
 
         Ties count against correction: the model is right if one of its top candidates is, the
         given answer only if all are.
         """
         before = any(place in right for place in self.base)
         after = all(place in right for place in self.shown)
-        return self.overridden and before and not after, self.overridden and after and not before
+        broken, fixed = before and not after, after and not before
+        return self.overridden and broken, self.overridden and fixed, not after
 
 
 class Ledger:
@@ -102,15 +101,12 @@ class Ledger:
         clock: Seconds since the epoch.
 
     Attributes:
-        fault: The reason why a readable file cannot be written (a full disk), or None.
         shared: True if other services may have written since the last event.
         event: A transaction, as `Database.event`.
 
     Raises:
         InputError: The state cannot be used, is in use, or belongs to another certificate.
     """
-
-    fault: DatabaseError | None = None
 
     def __init__(
         self,
@@ -134,9 +130,7 @@ class Ledger:
                     # The time makes SQLite write, which shows if the disk is full.
                     self.save(certificate=certificate, opened=clock())
         except DatabaseError as error:
-            if owner != certificate:
-                raise InputError(f"cannot keep state in {database.name}: {error}") from error
-            self.fault = error
+            raise InputError(f"cannot keep state in {database.name}: {error}") from error
         if owner not in (None, certificate):
             self.close()
             what = "keeps the state of another certificate; name another"
@@ -166,9 +160,7 @@ class Ledger:
             content: The request in words, under `--keep-texts`.
         """
         row = {"id": name, "given": self._clock(), "entry": asdict(entry), "text": text}
-        self._execute(insert(GIVEN), row)
-        if content is not None:
-            self._execute(insert(TEXTS), {"id": name, "content": dict(content)})
+        self._execute(insert(GIVEN), row | {"content": content})
         # Rows are in the order of arrival, so that no more are read than are deleted.
         place, oldest = GIVEN.c.place, self._clock() - self._seconds
         young = select(place).where(GIVEN.c.given >= oldest).order_by(place).limit(1)
@@ -222,14 +214,15 @@ class Ledger:
 
     def label(self, name: str, group: str | None, right: Sequence[int] = (), **state: Any) -> None:
         """Mark an answer as labelled, and save the state after it."""
-        for (content,) in self._execute(select(TEXTS.c.content).where(TEXTS.c.id == name)):
+        ((content,),) = self._execute(select(GIVEN.c.content).where(GIVEN.c.id == name))
+        if content is not None:
             label = content | {"right": list(right), "group": group}
             self._execute(insert(LABELS), {"id": name, "content": label})
         self._execute(sql.update(GIVEN).where(GIVEN.c.id == name).values(labelled=True, kin=group))
         self.save(**state)
 
     def save(self, **state: Any) -> None:
-        """Store values as sql.JSON, by name."""
+        """Store values as JSON, by name."""
         self._execute(delete(STATE).where(STATE.c.name.in_(state)))
         for key, value in state.items():
             self._execute(insert(STATE), {"name": key, "value": value})
@@ -239,7 +232,7 @@ class Ledger:
         try:
             rows = self._execute(select(STATE.c.value).where(STATE.c.name == name))
         except ValueError as error:
-            what = f"the state has no valid sql.JSON as {name}: name another --state"
+            what = f"the state has no valid JSON as {name}: name another --state"
             raise InputError(what) from error
         return rows[0][0] if rows else None
 

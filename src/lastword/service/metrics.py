@@ -19,6 +19,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._decided = self._deferred = 0
 
         def make(kind: type[Kind], name: str, description: str, *labels: str, **more: Any) -> Kind:
             return kind(f"lastword_{name}", description, labels, registry=self.registry, **more)
@@ -38,14 +39,16 @@ class Metrics:
         self.shadow = counter("shadow_changes", "Answers that --shadow hid.", "operator")
         self.withheld = counter("withheld", "Overrides that were not allowed.", "operator")
         self.deferred = counter("deferred", "Answers too unsure for the certificate.")
-        self.labelled = gauge("labelled", "Groups whose truth came back.")
-        self.broken = gauge("broken", "Of them, answers that correction made wrong.")
+        self.answered = gauge("answered_share", "Share of answers that were not deferred.")
+        self.answered.set_function(lambda: 1 - self._deferred / max(self._decided, 1))
+        self.labelled = gauge("labelled", "Groups whose truth came back, by monitor.", "of")
+        self.broken = gauge("broken", "Of them, broken answers, or wrong ones.", "of")
         self.fixed = counter("fixed", "Answers that correction made right since the start.")
         self.unkept = counter("unkept", "Answers and labels that the disk did not take.")
         self.unbet = counter("unbet", "Answers and labels whose group had its bet.", "what")
-        self.monitor = gauge("monitor_log_wealth", "Evidence of breaks; alarms at log(1/delta).")
-        self.alarm = gauge("alarm", "Whether the monitor has raised its alarm.")
-        self.slipping = gauge("slipping", "Whether the broken rate seems to have risen.")
+        self.monitor = gauge("monitor_log_wealth", "Evidence; alarms at log(1/delta).", "of")
+        self.alarm = gauge("alarm", "Whether the monitor has raised its alarm.", "of")
+        self.slipping = gauge("slipping", "Whether the rate seems to have risen.", "of")
         self.drift = gauge("drift_log_wealth", "Evidence that it has moved.", "statistic")
         self.drifted = gauge("drifted", "Whether it has warned.", "statistic")
         self.dropped_lines = gauge("log_lines_dropped", "Lines of the log that nothing took.")
@@ -60,7 +63,9 @@ class Metrics:
                 self.withheld.labels(decision.withheld.operator).inc()
         else:
             self.decisions.labels("probe", "probe", changed).inc()
+        self._decided += 1
         if decision.deferred:
+            self._deferred += 1
             self.deferred.inc()
 
     def text(self) -> bytes:

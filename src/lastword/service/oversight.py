@@ -1,20 +1,23 @@
 """Oversight: tests of whether a certificate still holds for the answers of a service.
 
-Labels feed the monitor of the broken rate. Statistics of each decision feed the tests of drift; for
-a certified probe's answer the statistic is its likeness. Only the first remembered answer to a text
-counts, and only the first label of a group, which the labeller may name. Both tests are valid at
-any time. An alarm is permanent; under `--on-alarm shadow` it turns correction off. Slipping is a
-warning that can end and changes nothing. The tests judge the certified correction, even while
-shadow hides it. Services that share a database are one sequence: each event begins by reading the
-events of the others.
+Labels feed two monitors: of the answers that correction breaks, and, if the certificate promises a
+maximum error, of the wrong ones among the answers given. Statistics of each decision feed the tests
+of drift; for a certified probe's answer the statistic is its likeness. Only the first remembered
+answer to a text counts, and only the first label of a group, which the labeller may name. All tests
+are valid at any time. An alarm is permanent; under `--on-alarm shadow` it turns correction off.
+Slipping is a warning that can end and changes nothing. The tests judge the certified answers, even
+while shadow hides them. Services that share a database are one sequence: each event begins by
+reading the events of the others.
 """
 
 import json
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
+
+import numpy as np
 
 from lastword.decide.answer import Answer, Probed
 from lastword.decide.answerers import Work
@@ -23,6 +26,7 @@ from lastword.errors import InputError
 from lastword.files.strict_json import strict
 from lastword.model.weights.identity import text_digest
 from lastword.records.decision import Decision
+from lastword.rule.geometry import tied_first
 from lastword.service.database import PAUSE_SECONDS, DatabaseError
 from lastword.service.ledger import Entry, Ledger
 from lastword.service.log import Log
@@ -30,16 +34,23 @@ from lastword.service.metrics import Metrics
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
 from lastword.text.items import Item
+from lastword.text.question import Question, question_digest
 from lastword.trust.certificate import Certificate
 from lastword.trust.drift import LIKENESS, Drift, statistics
 from lastword.trust.groups import marks
 from lastword.trust.monitor import Monitor
 
 Words = dict[str, Any]
+BREAKS, ERRORS = "breaks", "errors"  # the monitors
+_COUNTS = ("labelled", "broken", "alarm")
 
 
 class Oversight:
-    """The monitor and the drift tests of a service; only the event loop's thread calls it.
+    """The monitors and the drift tests of a service; only the event loop's thread calls it.
+
+    Attributes:
+        monitors: The monitors, by what they count.
+        drift: The tests of drift.
 
     Raises:
         InputError: The state cannot be used.
@@ -48,50 +59,67 @@ class Oversight:
     def __init__(
         self, certificate: Certificate, settings: Settings, metrics: Metrics, log: Log
     ) -> None:
-        self._metrics, self._log = metrics, log
+        self._metrics, self._log, self._certificate = metrics, log, certificate
         self._ledger = Ledger(
             settings.state,
             text_digest(json.dumps(strict(certificate.to_dict()), sort_keys=True)),
             items=settings.feedback_items,
             seconds=settings.feedback_seconds,
         )
-        self._terms, self._probe = certificate.terms, certificate.probe
         self._keeps_texts = settings.keep_texts
-        self.monitor = Monitor(self._terms.watched, self._terms.delta)
-        self.drift = Drift(certificate.reference, certificate.terms.delta)
+        terms = certificate.terms
+        self.monitors = {BREAKS: Monitor(terms.watched, terms.delta)}
+        if certificate.threshold is not None:
+            self.monitors[ERRORS] = certificate.monitor().state
+        self.drift = Drift(certificate.reference, terms.delta)
         with self._ledger.event():
             self._catch_up(anew=True)
-        if self._ledger.fault is not None:
-            what = "answers have no feedback_id, and labels are refused, until --state has room"
-            self._log.event("unkept", reason=str(self._ledger.fault), told=what)
         self._measure()
+
+    @property
+    def alarm(self) -> bool:
+        """True after an alarm of any monitor."""
+        return any(monitor.alarm for monitor in self.monitors.values())
 
     def close(self) -> None:
         """Close the state."""
         self._ledger.close()
 
-    def answered(
-        self, decision: Decision, item: Item, content: Mapping[str, Any], value: str | None = None
-    ) -> str | None:
+    def answered(self, decision: Decision, item: Item, work: Work | None = None) -> str | None:
         """Store an answer, and return the id for its label.
 
         If the disk or the database fails, the id is None and the log has the reason, so that the
-        service can still answer.
+        service can still answer. `work` is that of a question.
         """
-        (text,) = marks(None, item.prompt, item.candidates, None)
-        request = (item.prompt, "") if value is None else (value, item.question or "")
-        words = self._words(*request, item.candidates)
-        return self._note(Entry.of(decision), statistics(content), text, words)
+        base, shown = (tied_first(s).tolist() for s in (decision.base_scores, decision.scores))
+        given = self._promised(None if work is None else work.question) and not decision.deferred
+        entry = Entry(len(decision.candidates), base, shown, decision.corrected, given)
+        (mark,) = marks(None, item.prompt, item.candidates, None)
+        text = (item.prompt, "") if work is None else (work.text, work.question.instructions)
+        values = statistics(decision.to_dict())
+        return self._note(entry, values, mark, self._words(*text, item.candidates))
 
     def probed(self, answer: Answer, work: Work) -> str | None:
         """Store a probe's answer, as `answered`; drift tests the certified probe's."""
         assert isinstance(answer.decision, Probed) and work.probe is not None
         like, options = answer.decision.likeness, candidates_of(work.question)
-        (text_mark,) = marks(None, work.text, options, None)
-        certified = self._probe is not None and self._probe.digest == work.probe.digest
-        values = {LIKENESS: like} if certified and like is not None else {}
+        certified = self._certificate.probe
+        is_certified = certified is not None and certified.digest == work.probe.digest
+        texts = [option.text for option in work.question.options]
+        shares = np.bincount(list(map(options.index, texts)), answer.probabilities)
+        given = is_certified and self._certificate.threshold is not None and not answer.deferred
+        entry = Entry(len(options), [], tied_first(shares).tolist(), given=given)
+        (mark,) = marks(None, work.text, options, None)
+        values = {LIKENESS: like} if is_certified and like is not None else {}
         words = self._words(work.text, work.question.instructions, options)
-        return self._note(Entry(len(options), [], [], overridden=False), values, text_mark, words)
+        return self._note(entry, values, mark, words)
+
+    def _promised(self, question: Question | None) -> bool:
+        """Return True if the certificate promises a maximum error of the model's answers to it."""
+        if self._certificate.threshold is None or self._certificate.probe is not None:
+            return False
+        certified = self._certificate.questions
+        return not certified or (question is not None and question_digest(question) in certified)
 
     def _words(self, text: str, instructions: str, choices: Sequence[str]) -> Words | None:
         """Return the request in words under `--keep-texts`, else None."""
@@ -99,7 +127,7 @@ class Oversight:
         return entry if self._keeps_texts else None
 
     def _note(
-        self, entry: Entry, values: dict[str, float], text: str, words: Words | None
+        self, entry: Entry, values: Mapping[str, float], text: str, words: Words | None
     ) -> str | None:
         name = uuid.uuid4().hex
         try:
@@ -133,27 +161,40 @@ class Oversight:
                 if not right or not all(0 <= place < entry.candidates for place in right):
                     what = f"right is a place from 0 to {entry.candidates - 1}, or several"
                     raise Refusal("invalid_body", what)
-                broken, fixed = entry.judge(right)
-                # A probe's answer has no base: nobody knows if the model was right.
-                first = bool(entry.base) and self._ledger.first(name, group)
-                # For a promise of a gain, the monitor tests the share of breaks among changes.
-                watched = first and (self._terms.promise == "breaks" or broken or fixed)
-                after = self.monitor.seen(broken) if watched else self.monitor
-                counts = _counts(after)
-                state = counts | {"slip": after.slip, "wealth": after.wealth}
-                self._ledger.label(name, group, right, monitor=state)
+                broken, fixed, wrong = entry.judge(right)
+                first = self._ledger.first(name, group)
+                after = self._after(entry, broken, fixed, wrong) if first else self.monitors
+                states = {kind: _state(monitor) for kind, monitor in after.items()}
+                self._ledger.label(name, group, right, monitors=states)
         except DatabaseError as error:  # a label that a restart would forget is not counted
             self._log_unkept(error)
             what = "the label cannot be kept, and the service's log says why; send it again"
             raise Refusal("unkept", what, retry_after=PAUSE_SECONDS) from error
+        counts = first and (bool(entry.base) or entry.given)
         self._watch(after)
         self._measure()
-        if not first:
+        if not counts:
             self._metrics.unbet.labels("labels").inc()
-        if fixed and first:
+        if fixed and counts:
             self._metrics.fixed.inc()
         outcome = {"overridden": entry.overridden, "was_broken": broken, "was_fixed": fixed}
-        return outcome | {"counts": first} | counts | {"slipping": after.slipping}
+        outcome |= {"was_wrong": wrong, "counts": counts, "alarm": self.alarm}
+        outcome |= {"slipping": any(monitor.slipping for monitor in after.values())}
+        counted = {"labelled": after[BREAKS].labelled, "broken": after[BREAKS].broken}
+        if ERRORS in after:
+            counted |= {"given": after[ERRORS].labelled, "wrong": after[ERRORS].broken}
+        return outcome | counted
+
+    def _after(self, entry: Entry, broken: bool, fixed: bool, wrong: bool) -> dict[str, Monitor]:
+        """Return the monitors after the label of an answer."""
+        after = dict(self.monitors)
+        # A probe's answer has no base: nobody knows if the model was right. For a promise of a
+        # gain, the monitor tests the share of breaks among changes.
+        if entry.base and (self._certificate.terms.promise == "breaks" or broken or fixed):
+            after[BREAKS] = after[BREAKS].seen(broken)
+        if entry.given:
+            after[ERRORS] = after[ERRORS].seen(wrong)
+        return after
 
     def describe(self) -> dict[str, Any]:
         """Return the state of the tests as JSON; `remembered` is None if it cannot be read."""
@@ -161,45 +202,52 @@ class Oversight:
         with suppress(DatabaseError), self._ledger.event():
             self._catch_up()
             remembered = self._ledger.counts()
-        drift = {name: test.log_wealth for name, test in self.drift.tests.items()}
-        monitor = asdict(self.monitor) | {
-            "log_wealth": self.monitor.log_wealth,
-            "log_slip": self.monitor.log_slip if self.monitor.slip else None,
-            "slipping": self.monitor.slipping,
+        monitors = {
+            kind: asdict(monitor)
+            | {
+                "log_wealth": monitor.log_wealth,
+                "log_slip": monitor.log_slip if monitor.slip else None,
+                "slipping": monitor.slipping,
+            }
+            for kind, monitor in self.monitors.items()
         }
+        drift = {name: test.log_wealth for name, test in self.drift.tests.items()}
         drifted = sorted(self.drift.warned)
-        return {"monitor": monitor, "drift": drift, "drifted": drifted, "remembered": remembered}
+        return {"monitors": monitors, "drift": drift, "drifted": drifted, "remembered": remembered}
 
     def _catch_up(self, *, anew: bool = False) -> None:
         """Read the state of the last event of any service; with `anew`, start from it."""
         if not (anew or self._ledger.shared):
             return
-        if (state := self._ledger.state("monitor")) is not None:
-            state |= {name: tuple(state.get(name, ())) for name in ("slip", "wealth")}
-            self._watch(Monitor(self._terms.watched, self._terms.delta, **state))
+        if (states := self._ledger.state("monitors")) is not None:
+            pairs = ((kind, self.monitors[kind], state) for kind, state in states.items())
+            self._watch({kind: _resumed(monitor, state) for kind, monitor, state in pairs})
         if (state := self._ledger.state("drift")) is not None:
             if anew or not self.drift.follow(self._ledger.seen(anew=False), state):
                 self.drift.resume(self._ledger.seen(), state)
 
-    def _watch(self, after: Monitor) -> None:
-        """Replace the monitor, and log an alarm or a slip that is new."""
-        before, self.monitor = self.monitor, after
-        if after.alarm and not before.alarm:
-            self._log.event("alarm", **_counts(after), log_wealth=round(after.log_wealth, 3))
-        if after.slipping and not before.slipping:
-            self._log.event("slipping", **_counts(after), log_slip=round(after.log_slip, 3))
+    def _watch(self, after: Mapping[str, Monitor]) -> None:
+        """Replace the monitors, and log an alarm or a slip that is new."""
+        before, self.monitors = self.monitors, dict(after)
+        for kind, monitor in after.items():
+            counts = {"of": kind} | {name: getattr(monitor, name) for name in _COUNTS}
+            if monitor.alarm and not before[kind].alarm:
+                self._log.event("alarm", **counts, log_wealth=round(monitor.log_wealth, 3))
+            if monitor.slipping and not before[kind].slipping:
+                self._log.event("slipping", **counts, log_slip=round(monitor.log_slip, 3))
 
     def _log_unkept(self, error: DatabaseError) -> None:
         self._metrics.unkept.inc()
         self._log.failure(error, at="state", reason=str(error))  # it quotes no text of a request
 
     def _measure(self) -> None:
-        metrics, monitor = self._metrics, self.monitor
-        metrics.labelled.set(monitor.labelled)
-        metrics.broken.set(monitor.broken)
-        metrics.alarm.set(monitor.alarm)
-        metrics.monitor.set(monitor.log_wealth)
-        metrics.slipping.set(monitor.slipping)
+        metrics = self._metrics
+        for kind, monitor in self.monitors.items():
+            metrics.labelled.labels(kind).set(monitor.labelled)
+            metrics.broken.labels(kind).set(monitor.broken)
+            metrics.alarm.labels(kind).set(monitor.alarm)
+            metrics.monitor.labels(kind).set(monitor.log_wealth)
+            metrics.slipping.labels(kind).set(monitor.slipping)
         for name, test in self.drift.tests.items():
             metrics.drift.labels(name).set(test.log_wealth)
             metrics.drifted.labels(name).set(name in self.drift.warned)
@@ -225,5 +273,10 @@ def oversee(
     return None
 
 
-def _counts(monitor: Monitor) -> dict[str, Any]:
-    return {name: getattr(monitor, name) for name in ("labelled", "broken", "alarm")}
+def _state(monitor: Monitor) -> dict[str, Any]:
+    return {name: getattr(monitor, name) for name in (*_COUNTS, "slip", "wealth")}
+
+
+def _resumed(monitor: Monitor, state: Mapping[str, Any]) -> Monitor:
+    stakes = {name: tuple(state[name]) for name in ("slip", "wealth")}
+    return replace(monitor, **{**state, **stakes})

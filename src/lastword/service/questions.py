@@ -184,7 +184,7 @@ def _with_reasons(
         return answer, _reasons(answer, written, trajectory=trajectory)
     assert isinstance(decision, Decision) and work.item is not None
     item = work.item.item
-    written = service.write(decision, item, full=trajectory, request=call.id, value=work.text)
+    written = service.write(decision, item, full=trajectory, request=call.id, work=work)
     if "view" in include:
         written["view"] = service.view(decision, item)
     if service.shadow:

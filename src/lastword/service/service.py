@@ -102,7 +102,7 @@ class Service(Running):
     @property
     def shadow(self) -> bool:
         """True if corrections are off, by request or after an alarm."""
-        alarm = self.oversight is not None and self.oversight.monitor.alarm
+        alarm = self.oversight is not None and self.oversight.alarm
         return self.settings.shadow or (alarm and self.settings.on_alarm == "shadow")
 
     @property
@@ -211,7 +211,7 @@ class Service(Running):
         return matches[0]
 
     def write(
-        self, decision: Decision, item: Item, *, full: bool, request: str, value: str | None = None
+        self, decision: Decision, item: Item, *, full: bool, request: str, work: Work | None = None
     ) -> dict[str, Any]:
         """Return the JSON of a decision, and log it; under shadow, of the model's answer.
 
@@ -220,11 +220,11 @@ class Service(Running):
             item: Its item.
             full: True to add the trajectory and T.
             request: The request's id, for the log.
-            value: The input as text, if the item's prompt was made from one.
+            work: The work of the question, if there is one.
         """
         label, content = {}, decision.to_dict(full=full)
         if self.oversight is not None:
-            label["feedback_id"] = self.oversight.answered(decision, item, content, value)
+            label["feedback_id"] = self.oversight.answered(decision, item, work)
         self._log_decision(decision, item, request)  # after oversight, which may raise the alarm
         if self.shadow:
             if decision.corrected:

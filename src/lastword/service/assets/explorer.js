@@ -64,7 +64,7 @@ function modelView(name, model) {
     "runs in": model.dtype,
   }).map(([key, value]) => element("div", {}, element("dt", {}, key), element("dd", {}, String(value))));
   const alerts = oversight ? alertsOf(oversight) : [];
-  const told = [...certifiedOf(certificate), ...(oversight ? [`Labels that came back: ${oversight.monitor.labelled}, ${oversight.monitor.broken} of them on answers that correction broke.${alerts.length ? "" : " No alarm, and no drift is seen."}`] : []),
+  const told = [...certifiedOf(certificate), ...(oversight ? [`Labels that came back: ${oversight.monitors.breaks.labelled}, ${oversight.monitors.breaks.broken} of them on answers that correction broke.${alerts.length ? "" : " No alarm, and no drift is seen."}`] : []),
     ...(model.shadow ? ["Shadow: answers are the model’s own choice, here too."] : [])];
   return element("div", { class: "model" }, element("dl", { class: "facts" }, facts), alerts.map(alertView), told.map((line) => element("p", {}, line)));
 }
@@ -77,10 +77,12 @@ function certifiedOf(certificate) {
   return [`Certified ${date}: ${through}.`, `Promised: ${promised}, but for a chance of ${terms.delta}. Of ${counts.items} labelled items ${counts.fixed} were fixed and ${counts.broken} broken.`];
 }
 
-function alertsOf({ monitor, drifted }) {
+function alertsOf({ monitors: { breaks, errors }, drifted }) {
   return [
-    ...(monitor.alarm ? ["Alarm: more was broken than was promised."] : []),
-    ...(monitor.slipping ? ["Slipping: of late more seems to be broken than may be."] : []),
+    ...(breaks.alarm ? ["Alarm: more was broken than was promised."] : []),
+    ...(errors?.alarm ? ["Alarm: more of the answers given are wrong than was promised."] : []),
+    ...(breaks.slipping ? ["Slipping: of late more seems to be broken than may be."] : []),
+    ...(errors?.slipping ? ["Slipping: of late more answers given seem to be wrong than may be."] : []),
     ...(drifted.length ? [`What is asked has drifted: ${drifted.join(", ")}.`] : []),
   ];
 }
