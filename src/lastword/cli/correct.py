@@ -41,7 +41,9 @@ def correct(
             "standard input."
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="JSONL file for the decisions.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "--output", help="JSONL file for the decisions.")
+    ] = None,
     skip_invalid: Annotated[
         bool, typer.Option("--skip-invalid", help="Write bad items as errors and go on.")
     ] = False,
