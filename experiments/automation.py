@@ -23,7 +23,7 @@ from probes import rows_of
 from scipy.special import softmax
 
 from lastword.probes import fit_state
-from lastword.probes.state import OWN, fit_beside
+from lastword.probes.state import fit_beside
 from lastword.trust.automation import Automation, curve, estimate, plan
 from lastword.trust.second_round import deal
 
@@ -53,9 +53,9 @@ def answers(
     fits, rows = [], []
     for name in names:
         x = states[name]
-        pooling = "mean" if name == "smollm2" else OWN
-        fits.append(fit_state(x[fit], labels, poolings=(pooling,)))
-        depth = fits[-1].probe.depth
+        encoder = "" if name == "smollm2" else name
+        fits.append(fit_state(x[fit], labels, poolings=("mean",), encoder=encoder))
+        depth = fits[-1].probe.blocks[0].layer
         rows.append(x[:, depth, 0].astype(np.float64))
     one, read = fits[0], rows[0]
     if source == "both":

@@ -40,7 +40,7 @@ from lastword import Tracer
 from lastword.decide.questionnaire import prepare
 from lastword.decide.states import read_passages
 from lastword.probes import fit_state
-from lastword.probes.state import POOLINGS, StateProbe
+from lastword.probes.state import POOLINGS, LinearProbe
 
 LABELS, SEEDS, TURN = 100, 10, 20
 SHORT = {"sst2": 40, "emotion": 40, "agnews": 60}  # tokens
@@ -54,7 +54,7 @@ Data = dict[str, np.ndarray]
 Figures = dict[str, Any]
 
 
-def fit_probe(data: Data, places: np.ndarray) -> StateProbe:
+def fit_probe(data: Data, places: np.ndarray) -> LinearProbe:
     """Return the probe fitted to some texts."""
     return fit_state(data["x"][places], data["y"][places].tolist()).probe
 
@@ -65,20 +65,20 @@ def figures(right: Sequence[bool], p: Sequence[float]) -> Figures:
     return {"texts": len(right), "right": float(np.mean(right)), "p": below}
 
 
-def judged(probe: StateProbe, data: Data, places: np.ndarray) -> Figures:
+def judged(probe: LinearProbe, data: Data, places: np.ndarray) -> Figures:
     """Return the figures of texts with stored states."""
     x = data["x"][places]
-    rows = x[:, probe.depth, POOLINGS.index(probe.pooling)]
+    rows = x[:, probe.blocks[0].layer, POOLINGS.index(probe.blocks[0].pooling)]
     return figures(answers(probe, x) == data["y"][places], probe.likeness_p(rows))
 
 
-def predict(tracer: Tracer, probe: StateProbe, row: Any, texts: list[str]) -> tuple[Any, Any]:
+def predict(tracer: Tracer, probe: LinearProbe, row: Any, texts: list[str]) -> tuple[Any, Any]:
     """Return a probe's answers to texts, and the p-values."""
     ready = prepare({"q": question(row)})
     named = [(text, None) for text in texts]
     choice = ready.questions["q"]
-    passages: Any = read_passages(tracer, named, choice, ready.template, probe.pooling)
-    states = tracer.pooled(passages, [probe.depth])[:, 0].astype(np.float64)
+    passages: Any = read_passages(tracer, named, choice, ready.template, probe.blocks[0].pooling)
+    states = tracer.pooled(passages, [probe.blocks[0].layer])[:, 0].astype(np.float64)
     best = probe.scores(states).argmax(axis=1)
     return np.array(probe.classes)[best], probe.likeness_p(states)
 
@@ -104,7 +104,7 @@ def length(tracer: Tracer, row: Any, data: Data, short: int, seconds: float) -> 
         if time.monotonic() - begin > seconds:
             break
     return {
-        "reads": [probe.depth, probe.pooling],
+        "reads": [probe.blocks[0].layer, probe.blocks[0].pooling],
         "as they are, the same texts": judged(probe, data, test[: len(right[LENGTHS[0]])]),
     } | results
 

@@ -23,7 +23,7 @@ from lastword.decide.questionnaire import prepare
 from lastword.decide.states import read_states
 from lastword.model.encoder import Encoder
 from lastword.probes import bag_of_words, fit_state
-from lastword.probes.state import OWN, StateFit, fit_beside
+from lastword.probes.state import LinearFit, fit_beside
 from lastword.trust.evidence import as_good
 
 RESULTS = Path(__file__).resolve().parent / "results" / "probes"
@@ -63,11 +63,11 @@ def draw(texts: np.ndarray, y: np.ndarray, states: Data, seed: int) -> dict[str,
     order = np.random.default_rng(seed).permutation(len(y))
     fit, test = order[:LABELS], order[LABELS:]
     labels = y[fit].tolist()
-    fits: dict[str, StateFit] = {}
+    fits: dict[str, LinearFit] = {}
     rows: Data = {}
     for name, x in states.items():
-        fits[name] = fit_state(x[fit], labels, poolings=("mean" if name == "probe" else OWN,))
-        rows[name] = x[:, fits[name].probe.depth, 0].astype(float)
+        fits[name] = fit_state(x[fit], labels, encoder="" if name == "probe" else name)
+        rows[name] = x[:, fits[name].probe.blocks[0].layer, 0].astype(float)
     for name in [source for source in states if source != "probe"]:
         pair = rows["probe"], rows[name]
         for way in ("side", "sum"):
@@ -85,7 +85,7 @@ def draw(texts: np.ndarray, y: np.ndarray, states: Data, seed: int) -> dict[str,
     words = bag_of_words(texts[fit].tolist(), labels).predict(texts[test].tolist())
     picked: dict[str, float] = {}
     if len(states) == 1 + len(READERS):
-        work = WORK | {"probe": BLOCK * fits["probe"].probe.depth}
+        work = WORK | {"probe": BLOCK * fits["probe"].probe.blocks[0].layer}
         costs = {name: sum(work[part] for part in work if part in name) for name in fits}
         chosen = max(fits, key=lambda name: fits[name].right.max())
         cheapest = cheapest_as_good(fits, fits[chosen], costs, labels)
@@ -97,11 +97,11 @@ def draw(texts: np.ndarray, y: np.ndarray, states: Data, seed: int) -> dict[str,
 
 
 def cheapest_as_good(
-    fits: dict[str, StateFit], best: StateFit, costs: dict[str, float], labels: Sequence[str]
+    fits: dict[str, LinearFit], best: LinearFit, costs: dict[str, float], labels: Sequence[str]
 ) -> str:
     """Return the cheapest fit at most one standard error below the best, by leave-one-out."""
 
-    def rights(fit: StateFit) -> np.ndarray:
+    def rights(fit: LinearFit) -> np.ndarray:
         answers = np.array(fit.probe.classes)[fit.scores.argmax(axis=1)]
         return (answers == np.array(labels)).astype(float)
 

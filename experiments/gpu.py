@@ -246,7 +246,7 @@ def bulk(sizes: Sizes) -> dict[str, Any]:
         "answers_a_second": len(few) / seconds,
         "tokens_a_second": meter.tokens / meter.total,
         "trunk": meter.seconds["trunk"] / meter.total,
-        "depth": fit.depth,
+        "depth": fit.blocks[0].layer,
     }
 
 

@@ -75,7 +75,8 @@ from lastword.model.layout import LaidOut
 from lastword.model.loading import load
 from lastword.model.options import LoadOptions
 from lastword.model.parts import locate
-from lastword.probes import Probe, StateProbe
+from lastword.probes import LinearProbe, Probe
+from lastword.probes.state import Block
 from lastword.probes.unlike import Likeness
 from lastword.records.marks import Role
 from lastword.text.forest import Branch, build, plan
@@ -321,10 +322,9 @@ def random_probe(tracer: Tracer, question: Choice, seed: int) -> Probe:
     draw = np.random.default_rng(seed)
     width, names = tracer.profile.width, sorted(option.text for option in question.options)
     states = draw.normal(size=(100, width))
-    fit = StateProbe(
+    fit = LinearProbe(
         classes=tuple(names),
-        depth=PROBED,
-        pooling="mean",
+        blocks=(Block(PROBED, "mean"),),
         mean=np.zeros(width),
         scale=np.ones(width),
         weights=draw.normal(size=(width, len(names))),

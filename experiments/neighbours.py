@@ -185,8 +185,9 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
             )
             fit, fitting = seconds(fit_state, data["x"][labels], y)
             probe = fit.probe
-            at = POOLINGS.index(probe.pooling)
-            p = probe.probabilities(data["x"][held][:, probe.depth, at])
+            at = POOLINGS.index(probe.blocks[0].pooling)
+            scores = probe.scores(data["x"][held][:, probe.blocks[0].layer, at])
+            p = probe.probabilities(scores, probe.classes)
             more: dict[str, Any] = {}
             if draw == 0:  # the time of reading 100 texts is the same in every draw
                 sub = [str(t) for t in texts[labels][:TIMED]]
@@ -206,7 +207,7 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
                 sure=p.max(axis=1).tolist(),
                 draw=draw,
                 fit_seconds=fitting,
-                which=f"{probe.name}, {probe.pooling}",
+                which=f"{probe.name}, {probe.blocks[0].pooling}",
                 **more,
             )
 

@@ -54,7 +54,7 @@ def compare(tracers: list[Tracer], rows: list[dict[str, Any]]) -> dict[str, Any]
     right = []
     for each in states:
         x = np.concatenate(each)
-        fit = fit_state(x[:LABELS], truths[:LABELS].tolist(), depths=[depth], poolings=("mean",))
+        fit = fit_state(x[:LABELS], truths[:LABELS].tolist(), layers=[depth], poolings=("mean",))
         guesses = fit.probe.scores(x[LABELS:, 0, 0].astype(np.float64)).argmax(axis=1)
         right.append(float((np.array(fit.probe.classes)[guesses] == truths[LABELS:]).mean()))
     answer, probe = seconds[1] / seconds[0]

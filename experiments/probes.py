@@ -28,8 +28,7 @@ from lastword.decide.item import item_of
 from lastword.decide.questionnaire import prepare
 from lastword.decide.states import read_states
 from lastword.probes import bag_of_words, fit_state
-from lastword.probes.stacked import fit_stacked
-from lastword.probes.state import POOLINGS
+from lastword.probes.state import POOLINGS, fit_stacked
 from lastword.trust.certification import Sample, read_sample
 
 RESULTS = Path(__file__).resolve().parent / "results" / "probes"
@@ -102,8 +101,8 @@ def stacked(
     groups = [str(place) for place in fit]
     both = fit_stacked(state, y, options, model["base"][fit], model["blind"][fit], groups).probe
     probe, held = state.probe, data["x"][test]
-    by_probe = probe.scores(held[:, probe.depth, POOLINGS.index(probe.pooling)])
-    scores = both.scores(by_probe, options, model["base"][test], model["blind"][test])
+    by_probe = probe.scores(held[:, probe.blocks[0].layer, POOLINGS.index(probe.blocks[0].pooling)])
+    scores = both.table(by_probe, options, model["base"][test], model["blind"][test])
     predicted = np.array(options)[scores.argmax(axis=1)]
     return {
         "model": float((model["options"][model["base"][test].argmax(axis=1)] == truths).mean()),
@@ -158,17 +157,17 @@ def draw(data: dict[str, np.ndarray], seed: int, labels: int, file: Path) -> Dra
 
     def of_depth(depth: int) -> Any:
         p = int(whole.right[depth].argmax())  # the pooling that a fit at this depth would choose
-        return fit_state(x[:, [depth], p : p + 1], y, depths=[depth], poolings=[POOLINGS[p]]).probe
+        return fit_state(x[:, [depth], p : p + 1], y, layers=[depth], poolings=[POOLINGS[p]]).probe
 
     first, deepest = of_depth(0), of_depth(x.shape[1] - 1)
-    p = chosen.likeness_p(held[:, chosen.depth, POOLINGS.index(chosen.pooling)])
+    p = chosen.likeness_p(held[:, chosen.blocks[0].layer, POOLINGS.index(chosen.blocks[0].pooling)])
     result = {
         "words": words(data["text"][fit].tolist(), y, data["text"][test].tolist(), truths, file),
         "depth 0": float((answers(first, held) == truths).mean()),
         "last": float((answers(deepest, held) == truths).mean()),
         "chosen": float((answers(chosen, held) == truths).mean()),
-        "depth": chosen.depth,
-        "pooling": chosen.pooling,
+        "depth": chosen.blocks[0].layer,
+        "pooling": chosen.blocks[0].pooling,
         "p-values": {str(level): float((p <= level).mean()) for level in LEVELS},
         "CPU s": seconds,
     }
@@ -181,7 +180,7 @@ def off_chance(data: dict[str, np.ndarray], seed: int) -> tuple[float, float]:
     y, truths = data["y"][fit], data["y"][test]
     permuted = np.random.default_rng(seed).permutation(y).tolist()
     x, depths = data["x"][fit], range(data["x"].shape[1])  # explicit, so that no states are cached
-    predicted = answers(fit_state(x, permuted, depths=depths).probe, data["x"][test])
+    predicted = answers(fit_state(x, permuted, layers=depths).probe, data["x"][test])
     # Answers that are independent of the truth are right as often as both frequencies agree.
     chance = sum((predicted == name).mean() * (truths == name).mean() for name in set(y.tolist()))
     return float((predicted == truths).mean()), float(chance)
@@ -228,7 +227,7 @@ def words(
 
 def answers(probe: Any, states: np.ndarray) -> np.ndarray:
     """Return a state probe's answers to texts, from states [texts, depths, poolings, width]."""
-    rows = states[:, probe.depth, POOLINGS.index(probe.pooling)]
+    rows = states[:, probe.blocks[0].layer, POOLINGS.index(probe.blocks[0].pooling)]
     return np.array(probe.classes)[probe.scores(rows).argmax(axis=1)]
 
 

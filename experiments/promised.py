@@ -35,7 +35,8 @@ from scipy.stats import beta
 from lastword.probes import fit_state
 from lastword.probes.controls import features_of_cell
 from lastword.probes.linear import PENALTIES
-from lastword.probes.trajectory import Options, fit_trajectory
+from lastword.probes.logit import Options
+from lastword.probes.trajectory import fit_trajectory
 from lastword.trust.certification import Sample
 from lastword.trust.claims import Trial, judge
 from lastword.trust.evidence import Evidence
@@ -126,7 +127,7 @@ class Trajectories:
     def predict(self, truths: np.ndarray, fit: np.ndarray) -> np.ndarray:
         """Return the answers to all texts of the probe fitted to some."""
         groups = [str(self.groups[i]) for i in fit]
-        probe = fit_trajectory([self.features[i] for i in fit], truths[fit].tolist(), groups).probe
+        probe = fit_trajectory([self.features[i] for i in fit], truths[fit].tolist(), groups)
         return np.array([int(probe.scores(x).argmax()) for x in self.features])
 
 
@@ -290,7 +291,9 @@ def check(population: Population, path: Path, keep: Path, name: str) -> str:
         fit, test = order[:50], order[50:]
         ours = population.reading.predict(population.truths, fit)[test] == population.truths[test]
         probe = fit_state(data["x"][fit], data["y"][fit].tolist()).probe
-        rows = data["x"][test][:, probe.depth, ("mean", "last").index(probe.pooling)]
+        rows = data["x"][test][
+            :, probe.blocks[0].layer, ("mean", "last").index(probe.blocks[0].pooling)
+        ]
         best = np.array(probe.classes)[probe.scores(rows).argmax(axis=1)]
         shares.append((ours.mean(), (best == data["y"][test]).mean()))
     ours, theirs = 100 * np.mean(shares, axis=0)

@@ -33,7 +33,7 @@ from lastword import Tracer
 from lastword.decide.item import item_of
 from lastword.decide.questionnaire import prepare
 from lastword.probes import fit_state
-from lastword.probes.state import StateProbe, can_fit
+from lastword.probes.state import LinearProbe, can_fit
 from lastword.probes.threshold import answers_by_itself, choose_threshold, of_options
 from lastword.trust.claims import Trial, judge
 from lastword.trust.evidence import Evidence
@@ -78,7 +78,7 @@ class Population:
         fit = fit_state(
             self.x[fitted],
             [labels[i] for i in fitted],
-            depths=range(self.x.shape[1]),
+            layers=range(self.x.shape[1]),
             poolings=("mean",),
         )
         scores = of_options(self.scores(fit.probe), fit.probe.classes, options)
@@ -89,9 +89,9 @@ class Population:
         stands = answers_by_itself(scores, self.base, threshold)
         return np.where(stands, scores.argmax(axis=1), self.base)
 
-    def scores(self, probe: StateProbe) -> np.ndarray:
+    def scores(self, probe: LinearProbe) -> np.ndarray:
         """Return the classes' scores of every text."""
-        return probe.scores(self.x[:, probe.depth, 0].astype(np.float64))
+        return probe.scores(self.x[:, probe.blocks[0].layer, 0].astype(np.float64))
 
     def gain(self, answers: np.ndarray, fitted: np.ndarray) -> float:
         """Return the true gain of answers, on texts of groups that they were not fitted to.

@@ -26,6 +26,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.database import DirectoryBasedExampleDatabase
 from populations import above, certificate
+from safetensors.numpy import load
 
 from lastword.decide.questions_file import read_questions
 from lastword.errors import TraceError
@@ -35,7 +36,7 @@ from lastword.model.gguf import read_header
 from lastword.model.options import LoadOptions
 from lastword.model.weights.identity import text_digest
 from lastword.model.weights.invariant import read_invariant
-from lastword.probes.probe import Probe
+from lastword.probes.probe import Probe, file_digest
 from lastword.probes.state import fit_state
 from lastword.rule.theta import Theta
 from lastword.text.chat import require_settled
@@ -232,20 +233,20 @@ def read_probe(draw: Callable[..., Any], folder: Path) -> None:
     length = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + length])
     if draw(st.booleans()):
-        facts = disturb(draw, json.loads(header["__metadata__"]["lastword"]))
-        header["__metadata__"]["lastword"] = json.dumps(facts)
+        facts = json.dumps(disturb(draw, json.loads(header["__metadata__"]["lastword"])))
+        digest = file_digest(facts, load(raw))
+        header["__metadata__"] |= {"lastword": facts, "digest": digest}
         text = json.dumps(header).encode("utf-8", "replace")
         raw = len(text).to_bytes(8, "little") + text + raw[8 + length :]
     else:
         raw = damage(draw, raw)
     (path := folder / "a.probe.safetensors").write_bytes(raw)
     with suppress_trace_error():
-        state = Probe.read(path).state
-        if state is not None:
-            shares = state.probabilities(np.ones((1, len(state.mean))))
-            assert (
-                np.isclose(shares.sum(), 1) and np.isfinite(state.likeness_p(np.ones((1, 4)))).all()
-            )
+        linear = Probe.read(path).linear
+        if linear is not None:
+            rows = np.ones((1, len(linear.mean)))
+            shares = linear.probabilities(linear.scores(rows), linear.classes)
+            assert np.isclose(shares.sum(), 1) and np.isfinite(linear.likeness_p(rows)).all()
 
 
 def read_question(draw: Callable[..., Any], folder: Path) -> None:

@@ -3,9 +3,11 @@
 import csv
 import json
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from populations import above, certificate
 from safetensors.numpy import load
 from typer.testing import CliRunner, Result
 
@@ -17,7 +19,10 @@ from lastword.decide.templates import template_of
 from lastword.probes.probe import Probe, file_digest
 from lastword.probes.state import Pooling, fit_state
 from lastword.text.prompt_template import template_name
-from lastword.text.question import Choice
+from lastword.text.question import Choice, question_digest
+from lastword.trust.certificate import Certificate
+from lastword.trust.policy import Policy
+from lastword.trust.terms import Terms
 
 TEMPLATE = template_of("decide/plain")
 NAME = template_name(TEMPLATE.to_dict())
@@ -36,18 +41,32 @@ def probe_of(
     return Probe(question, NAME, subject_of(tracer), fit, len(LABELS), **more)
 
 
-def with_facts(raw: bytes, **changes: Any) -> bytes:
-    """Return a probe's file with changed facts, and with its digest unless that is changed too.
+def certificate_of(probe: Probe, least: float | None = None, **more: Any) -> Certificate:
+    """Return a certificate of a probe: of a gain, or of few errors above a confidence."""
+    policy, facts = Policy((probe.name,), 0.0, probe.name), {"templates": (NAME,)} | more
+    facts |= {"probe": probe.certified(0.5), "questions": (question_digest(probe.question),)}
+    terms = Terms(error=None if least is None else 0.1, methods=(probe.name,), promise="gain")
+    automation = None if least is None else above(least, 1)
+    return certificate(probe.subject, policy, terms, 20, 2, 50, automation=automation, **facts)
 
-    Facts that are None are left out.
+
+def with_facts(raw: bytes, schema: str | None = "3", **changes: Any) -> bytes:
+    """Return a probe's file with changed facts, such as `fit.kind`, and with its new digest.
+
+    The digest may be changed too.
     """
     length = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + length])
-    facts = json.loads(header["__metadata__"]["lastword"]) | changes
-    facts = {name: value for name, value in facts.items() if value is not None or name == "seed"}
-    if "digest" not in changes:
-        facts["digest"] = file_digest({k: v for k, v in facts.items() if k != "digest"}, load(raw))
-    text = json.dumps(header | {"__metadata__": {"lastword": json.dumps(facts)}}).encode()
+    metadata, digest = header["__metadata__"], changes.pop("digest", "new")
+    facts = json.loads(metadata["lastword"])
+    for path, value in changes.items():
+        *parents, name = path.split(".")
+        reduce(dict.__getitem__, parents, facts)[name] = value
+    metadata |= {"lastword": json.dumps(facts), "schema": schema, "digest": digest}
+    if digest == "new":
+        metadata["digest"] = file_digest(metadata["lastword"], load(raw))
+    kept = {name: value for name, value in metadata.items() if value is not None}
+    text = json.dumps(header | {"__metadata__": kept}).encode()
     return len(text).to_bytes(8, "little") + text + raw[8 + length :]
 
 

@@ -1,7 +1,6 @@
 """ProbeClassifier follows the rules of scikit-learn, and folds read no text twice."""
 
 import pickle
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from topics import LABELS, TEXTS
 
-from lastword import Choice, Decider, Probe, ProbeClassifier, Tracer
+from lastword import Choice, Decider, ProbeClassifier, Tracer
+from lastword.decide.states import StateCache
 from lastword.errors import InputError
 from lastword.integrations import scikit_learn
-from lastword.probes.stacked import StackedProbe
-from lastword.probes.trajectory import TrajectoryProbe
 
 NEW = ["a horse eats hay", "the price of bread", "zzzz qqqq 0000"]
 
@@ -95,27 +93,6 @@ def test_a_decider_with_its_file_gives_the_same_answers(tracer, tmp_path):
     assert_allclose([each.decision.likeness for each in answers], classifier.likeness(NEW))
 
 
-@pytest.mark.parametrize("labels", [LABELS, [label == "money" for label in LABELS]])
-def test_a_classifier_can_be_restored_from_its_file(tracer, tmp_path, labels):
-    classifier = ProbeClassifier(tracer, "What is it about?").fit(TEXTS, labels)
-    classifier.probe_.write(tmp_path / "a.probe.safetensors")
-    again = ProbeClassifier.from_probe(Probe.read(tmp_path / "a.probe.safetensors"), tracer)
-    assert again.classes_.tolist() == classifier.classes_.tolist()
-    assert_allclose(again.predict_proba(NEW), classifier.predict_proba(NEW))
-    assert again.predict(NEW).tolist() == classifier.predict(NEW).tolist()
-
-
-def test_a_probe_of_another_model_template_or_kind_is_refused(tracer):
-    probe = ProbeClassifier(tracer, "What is it about?").fit(TEXTS, LABELS).probe_
-    with pytest.raises(InputError, match="template"):
-        ProbeClassifier.from_probe(replace(probe, template="decide/listed@1"), tracer)
-    with pytest.raises(InputError, match="model"):
-        ProbeClassifier.from_probe(probe, Tracer.demo("control"))
-    stacked = StackedProbe(probe.fit, TrajectoryProbe(np.ones(3), np.ones(3), 1.0))
-    with pytest.raises(InputError, match="reads more than one state"):
-        ProbeClassifier.from_probe(replace(probe, fit=stacked), tracer)
-
-
 def test_cross_validation_and_grid_search_read_no_text_twice(tracer, passes):
     classifier = make_pipeline(FunctionTransformer(), ProbeClassifier(tracer, "What is it about?"))
     right = cross_val_score(classifier, np.array(TEXTS), LABELS, cv=2)
@@ -125,20 +102,18 @@ def test_cross_validation_and_grid_search_read_no_text_twice(tracer, passes):
     answers = cross_val_predict(classifier, np.array(TEXTS), LABELS, cv=2)
     assert len(passes) == 2 * len(TEXTS)
     assert right.mean() == (answers == np.array(LABELS)).mean()
-    assert search.best_estimator_[1].probe_.fit.pooling in ("mean", "last")
+    assert search.best_estimator_[1].probe_.fit.blocks[0].pooling in ("mean", "last")
 
 
 def test_the_oldest_states_are_dropped(tracer, passes, monkeypatch):
     one = 4 * (tracer.profile.depth + 1) * tracer.profile.width
-    monkeypatch.setattr(scikit_learn, "_MOST_BYTES", 4 * one)
+    cache = StateCache(tracer.pooled, tracer.profile.depth, most_bytes=4 * one)
+    monkeypatch.setitem(scikit_learn._STATES, tracer, cache)
     classifier = ProbeClassifier(tracer, poolings=("mean",)).fit(TEXTS, LABELS)
     classifier.predict(TEXTS[-4:])
-    assert len(passes) == len(TEXTS) and len(scikit_learn._STATES[tracer]) == 4
+    assert len(passes) == len(TEXTS) and len(cache) == 4
     classifier.predict(TEXTS[:1])
     assert len(passes) == len(TEXTS) + 1
-    monkeypatch.setattr(scikit_learn, "_MOST_BYTES", 6 * one)
-    classifier.predict(TEXTS[:1])
-    assert len(scikit_learn._STATES[tracer]) == 4
 
 
 def test_a_clone_shares_the_model_and_a_name_is_opened_once(tracer, monkeypatch):
@@ -189,38 +164,6 @@ def labelled_texts(count: int) -> tuple[list[str], list[str]]:
     rng, labels = np.random.default_rng(0), ["animal", "money"] * (count // 2)
     drawn = [rng.choice(words[label].split()) for label in labels]
     return [f"note {i} on the {word} today" for i, word in enumerate(drawn)], labels
-
-
-def test_a_certificate_is_tested_on_texts_that_did_not_train_the_probe(tracer, tmp_path):
-    texts, labels = labelled_texts(80)
-    classifier = ProbeClassifier(tracer, "What is it about?", promise="gain").fit(texts, labels)
-    certificate, probe = classifier.certificate_, classifier.probe_
-    counts = certificate.counts
-    assert certificate.probe.digest == probe.digest and probe.labels == 40 == counts.items
-    assert counts.fixed > counts.broken and certificate.policy.method == probe.name
-    (tmp_path / "certificate.toml").write_text(certificate.to_toml(), encoding="utf-8")
-    probe.write(tmp_path / "a.probe.safetensors")
-    files = {"probes": [tmp_path / "a.probe.safetensors"]}
-    ready = Decider.demo(certificate=tmp_path / "certificate.toml", **files)
-    questions = {"q": Choice("What is it about?", ["money", "animal"])}
-    answers = [each["q"] for each in ready.decide_many(NEW, questions)]
-    assert [answer.choice for answer in answers] == classifier.predict(NEW).tolist()
-    assert {answer.method for answer in answers} == {probe.name}
-
-
-def test_shuffled_labels_are_not_certified(tracer):
-    texts, labels = labelled_texts(80)
-    shuffled = np.random.default_rng(1).permutation(labels)
-    classifier = ProbeClassifier(tracer, poolings=("mean",), promise="gain").fit(texts, shuffled)
-    assert classifier.certificate_ is None and len(classifier.predict(NEW)) == len(NEW)
-    assert not hasattr(ProbeClassifier(tracer).fit(texts, labels), "certificate_")
-
-
-def test_copies_of_a_text_are_on_one_side_of_the_split(tracer):
-    texts, labels = labelled_texts(20)
-    classifier = ProbeClassifier(tracer, promise="gain").fit(texts * 4, labels * 4)
-    assert classifier.probe_.labels == 40  # ten groups of four
-    assert classifier.certificate_ is None or classifier.certificate_.counts.groups == 10
 
 
 def test_it_works_with_mapie(tracer):

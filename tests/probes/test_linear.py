@@ -7,7 +7,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 
 from lastword.probes.linear import PENALTIES, LeaveOneOut, _ClassMeans, fit_linear, leave_one_out
-from lastword.probes.state import OWN, fit_beside, fit_state
+from lastword.probes.state import fit_beside, fit_state
 
 CLASSES, WIDTH = 20, 30
 
@@ -92,7 +92,7 @@ def pair() -> tuple[list[np.ndarray], list[str]]:
 def test_concatenated_blocks_are_one_ridge_scaled_by_the_roots_of_their_widths() -> None:
     (x, y), labels = pair()
     one = fit_state(x, labels, poolings=("mean",))
-    other = fit_state(y, labels, poolings=(OWN,))
+    other = fit_state(y, labels, encoder="letters")
     blocks = x[:, 0, 0], y[:, 0, 0]
     side = fit_beside(one, other, blocks, labels, ("side",))
     both = np.concatenate(blocks, axis=1)
@@ -114,7 +114,7 @@ def test_concatenated_blocks_are_one_ridge_scaled_by_the_roots_of_their_widths()
 def test_the_sum_adds_both_probes_scores_and_the_better_combination_is_chosen() -> None:
     (x, y), labels = pair()
     one = fit_state(x, labels, poolings=("mean",))
-    other = fit_state(y, labels, poolings=(OWN,))
+    other = fit_state(y, labels, encoder="letters")
     blocks = x[:, 0, 0], y[:, 0, 0]
     added = fit_beside(one, other, blocks, labels, ("sum",))
     both = np.concatenate(blocks, axis=1)

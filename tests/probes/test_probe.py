@@ -13,8 +13,7 @@ from lastword.decide.subject import subject_of
 from lastword.errors import InputError, ItemError
 from lastword.methods import resolve
 from lastword.probes.probe import Probe
-from lastword.probes.stacked import fit_stacked
-from lastword.probes.state import fit_state
+from lastword.probes.state import fit_stacked, fit_state
 from lastword.probes.trajectory import TrajectoryProbe, features_of, fit_trajectory
 from lastword.probes.unlike import Likeness
 from lastword.text.question import Choice, Predicate
@@ -57,7 +56,7 @@ def test_a_written_probe_is_read_back(tmp_path, probe):
 def test_a_changed_file_is_refused(probe):
     raw = probe.to_bytes()
     assert Probe.from_bytes(with_facts(raw)).digest == probe.digest
-    turned = with_facts(raw, classes=["money", "animal"], digest="")
+    turned = with_facts(raw, **{"fit.classes": ["money", "animal"]}, digest="")
     bare = with_facts(raw, digest=None)
     for changed in (turned, raw[:-1] + bytes([raw[-1] ^ 1]), bare):
         with pytest.raises(InputError, match="not those of its digest"):
@@ -67,13 +66,15 @@ def test_a_changed_file_is_refused(probe):
 def damages(raw: bytes):
     nan = with_facts(raw[:-8] + np.float64(np.nan).tobytes())
     yield from (b"", raw[:40], raw[:-4], b"PK\x03\x04" + raw, nan)
+    yield from (with_facts(raw, schema=schema) for schema in ("2", None))
     classes = (None, ["animal", "animal"], ["animal", "music"], ["animal"])
     wrong = {
-        "schema": [9],
-        "classes": classes,
-        "temperature": [0, "1"],
-        "depth": [-1, "3"],
-        "pooling": ["max"],
+        "fit.classes": classes,
+        "fit.temperature": [0, "1"],
+        "fit.blocks": [[{"layer": layer, "pooling": "mean"}] for layer in (-1, "3")],
+        "fit.weights": ["array9", 0],
+        "fit.kind": ["trajectory", "forest"],
+        "fit.likeness.floor": [0],
         "question": [{"type": "choice"}],
         "subject": [None],
         "threshold": [True, "1", -1],
@@ -81,6 +82,7 @@ def damages(raw: bytes):
         "labels": [0],
         "seed": [-1, 1.5],
         "figures": [{"right": np.nan}, {"right": True}],
+        "other": [1],
     }
     for name, values in wrong.items():
         yield from (with_facts(raw, **{name: value}) for value in values)
@@ -135,7 +137,7 @@ def test_layers_above_the_deepest_probe_are_not_computed(probe):
     for i, block in enumerate(ours.tracer.backbone.parts.blocks):
         block.register_forward_hook(lambda *_, i=i: runs.append(i))
     ours.decide("a horse eats hay", {"topic": QUESTION})
-    assert max(runs, default=-1) < max(probe.fit.depth, 1)
+    assert max(runs, default=-1) < max(probe.linear.blocks[0].layer, 1)
 
 
 def test_a_text_unlike_the_labels_is_deferred_on_request(probe):
@@ -149,8 +151,9 @@ def test_a_text_unlike_the_labels_is_deferred_on_request(probe):
 @pytest.mark.parametrize(("labels", "suggested"), [(30, 0.033), (99, 0.011), (198, 0.01)])
 def test_a_level_below_every_p_value_is_refused_with_a_suggestion(probe, labels, suggested):
     rng = np.random.default_rng(0)
-    likeness = Likeness.of((z := rng.standard_normal((labels, 4))) - z.mean(axis=0))
-    far = likeness.p_values(np.full((1, 4), 1e6))[0]
+    width = len(probe.linear.mean)
+    likeness = Likeness.of((z := rng.standard_normal((labels, width))) - z.mean(axis=0))
+    far = likeness.p_values(np.full((1, width), 1e6))[0]
     assert far == likeness.least_p and far < likeness.level() == suggested
     small = replace(probe, fit=replace(probe.fit, likeness=likeness))
     if far >= 0.01:
@@ -189,12 +192,11 @@ def test_a_stacked_probe_weighs_the_probes_and_the_models_scores(tmp_path, trace
     answers = [answer["q"] for answer in ours.decide_many(TEXTS, {"q": turned})]
     # By hand: three weights for the scores of the ridge, the model, and the model without text.
     chosen = fit.probe
-    ridge_scores = chosen.scores(states[:, chosen.depth, 0].astype(float))
+    ridge_scores = chosen.scores(states[:, chosen.blocks[0].layer, 0].astype(float))
     ridge = np.full((len(TEXTS), 3), -1.0)
     ridge[:, [2, 0]] = ridge_scores  # classes are in Unicode order; music has no label
     features = np.stack([ridge, base, blind], axis=2)
-    features -= features.mean(axis=1, keepdims=True)
-    u = (features / stacked.over.scale) @ stacked.over.weights / stacked.temperature
+    u = features @ stacked.stack / stacked.temperature
     p = np.exp(u) / np.exp(u).sum(axis=1, keepdims=True)
     probabilities = np.stack([answer.probabilities[::-1] for answer in answers])
     np.testing.assert_allclose(probabilities, p, atol=1e-6)
@@ -214,7 +216,7 @@ def test_a_trajectory_probe_answers_questions_with_other_options(tmp_path, trace
     read = [*tracer.correct_many(items, "all", free, blind="all")]
     tokens = [encoded.prompt.candidate_tokens for encoded in tracer.encode(items)]
     features = [*map(features_of, read, tokens)]
-    fit = fit_trajectory(features, [0, 1, 2, 0, 1, 2]).probe
+    fit = fit_trajectory(features, [0, 1, 2, 0, 1, 2])
     path = tmp_path / "t.probe.safetensors"
     Probe(questions[0], NAME, subject_of(tracer), fit, len(texts)).write(path)
     ours = Decider.demo(probes=[path])
@@ -227,7 +229,7 @@ def test_a_trajectory_probe_answers_questions_with_other_options(tmp_path, trace
         assert answer.corrected == (p.argmax() != decision.base_index)
         assert "likeness" not in answer.to_dict()
     assert ours.decide("x", {"q": Choice("Another?", goods)})["q"].method == "model"
-    shallow = TrajectoryProbe(fit.scale[2:], fit.weights[2:], fit.temperature)
+    shallow = TrajectoryProbe(fit.weights[2:], fit.temperature)
     other = Decider.demo(probes=[Probe(questions[0], NAME, subject_of(tracer), shallow, 6)])
     with pytest.raises(InputError, match="fit it again"):
         other.decide("x", {"q": questions[0]})

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 from small_encoders import DEPTH, write_encoder
-from topics import LABELS, NAME, QUESTION, TEMPLATE, TEXTS, with_facts
+from topics import LABELS, NAME, QUESTION, TEMPLATE, TEXTS, certificate_of, with_facts
 
 from lastword import Decider, ProbeClassifier, Tracer
 from lastword.decide.item import item_of
@@ -16,12 +17,7 @@ from lastword.decide.subject import subject_of
 from lastword.errors import CertificateError, InputError
 from lastword.model.encoder import Encoder
 from lastword.probes.probe import Probe
-from lastword.probes.stacked import fit_stacked
-from lastword.probes.state import OWN, fit_beside, fit_state
-from lastword.trust.automation import Automation, Errors, Rung
-from lastword.trust.certificate import Certificate
-from lastword.trust.policy import Policy
-from lastword.trust.terms import Terms
+from lastword.probes.state import fit_beside, fit_stacked, fit_state
 
 NEW = ["a horse eats hay", "the price of bread", "a much longer text about bills and horses"]
 
@@ -49,9 +45,9 @@ def encoded(encoder: Encoder, texts: list[str]) -> np.ndarray:
 def probes(tracer: Tracer, encoder: Encoder) -> dict[str, Probe]:
     """Return an encoder's probe, a combined one and a stacked one."""
     x, y = read_states(tracer, TEXTS, QUESTION, TEMPLATE, ("mean",)), encoded(encoder, TEXTS)
-    model, alone = fit_state(x, LABELS, poolings=("mean",)), fit_state(y, LABELS, poolings=(OWN,))
-    alone = replace(alone, probe=replace(alone.probe, reader="letters"))
-    rows = x[:, model.probe.depth, 0], y[:, alone.probe.depth, 0]
+    model = fit_state(x, LABELS, poolings=("mean",))
+    alone = fit_state(y, LABELS, encoder="letters")
+    rows = x[:, model.probe.blocks[0].layer, 0], y[:, alone.probe.blocks[0].layer, 0]
     both = fit_beside(model, alone, (rows[0].astype(float), rows[1].astype(float)), LABELS)
     items = [item_of(text, QUESTION, TEMPLATE, blind=True) for text in TEXTS]
     read = [*tracer.correct_many(items, read="base", blind="base")]
@@ -59,7 +55,7 @@ def probes(tracer: Tracer, encoder: Encoder) -> dict[str, Probe]:
     over = fit_stacked(both, LABELS, ["animal", "money"], base, blind, [*map(str, range(8))])
     subject, reader = subject_of(tracer), subject_of(encoder)
     return {
-        name: Probe(QUESTION, NAME, subject, fit, 8, reader=reader)
+        name: Probe(QUESTION, NAME, subject, fit, 8, encoder=reader)
         for name, fit in (("alone", alone.probe), ("both", both.probe), ("stacked", over.probe))
     }
 
@@ -77,14 +73,16 @@ def test_answers_agree_with_the_probe_on_the_states_of_both(
         for one, other in zip(together, alone, strict=True):
             assert one.method == probe.name
             np.testing.assert_allclose(one.probabilities, other.probabilities, atol=1e-5)
-        if (state := probe.fit) is not probe.state:
+        fit = probe.linear
+        assert fit is not None and fit.encoder == "letters"
+        if fit.stack is not None:
             continue
-        rows = y[:, state.reader_depth, 0]
-        if state.beside is not None:
-            rows = np.concatenate([x[:, state.depth, 0], rows], axis=1)
-        expected = state.probabilities(rows.astype(float))
+        rows = y[:, fit.blocks[-1].layer, 0]
+        if len(fit.blocks) == 2:
+            rows = np.concatenate([x[:, fit.blocks[0].layer, 0], rows], axis=1)
+        expected = softmax(fit.scores(rows.astype(float)) / fit.temperature, axis=1)
         for one, p in zip(together, expected, strict=True):
-            assert state.classes == tuple(one.values)
+            assert fit.classes == tuple(one.values)
             np.testing.assert_allclose(one.probabilities, p, atol=1e-5)
 
 
@@ -114,12 +112,17 @@ def test_a_missing_or_another_encoder_is_refused(
 
 
 @pytest.mark.parametrize(
-    "change", [{"beside": -1}, {"beside": "2"}, {"reader": {"model": 3}}, {"pooling": "own"}]
+    "change",
+    [
+        {"encoder": {"model": 3}},
+        {"encoder": None},
+        {"fit.blocks": [{"layer": 2, "pooling": "own", "encoder": "letters"}] * 2},
+        {"fit.blocks": [{"layer": 2, "pooling": "own"}]},
+        {"fit.blocks": []},
+    ],
 )
 def test_a_damaged_file_is_refused(probes: dict[str, Probe], change: dict[str, Any]) -> None:
     raw = probes["both"].to_bytes()
-    if change == {"pooling": "own"}:
-        change = {**change, "reader": None}
     with pytest.raises(InputError) as refusal:
         Probe.from_bytes(with_facts(raw, **change))
     assert "\n" not in str(refusal.value)
@@ -134,8 +137,6 @@ def test_a_classifier_on_an_encoder_and_its_probe_agree(
     for answer, p in zip(answers, classifier.predict_proba(NEW), strict=True):
         assert [*classifier.classes_] == [*answer["q"].values]
         np.testing.assert_allclose(answer["q"].probabilities, p, atol=1e-5)
-    with pytest.raises(InputError, match="an encoder gives none"):
-        ProbeClassifier(encoder, promise="gain").fit(TEXTS, LABELS)
 
 
 @pytest.mark.parametrize("name", ["alone", "both", "stacked"])
@@ -148,16 +149,7 @@ def test_answers_below_the_threshold_of_the_probes_certificate_are_deferred(
     bare = Decider(model, probes=[probe], readers=[encoder])
     open_ = [one["q"] for one in bare.decide_many(texts, {"q": QUESTION})]
     least = float(np.median([one.probability for one in open_]))
-    terms = Terms(error=0.1, methods=(probe.name,), promise="gain")
-    rungs = (Rung(least, 0.5, Errors(300, 300, 0.03)),)
-    certificate = Certificate(
-        subject_of(tracer),
-        terms,
-        Policy((probe.name,), 0.0, probe.name),
-        automation=Automation(0.1, rungs),
-        probe=probe.certified(0.5),
-        templates=(NAME,),
-    )
+    certificate = certificate_of(probe, least)
     decider = Decider(model, probes=[probe], readers=[encoder], certificate=certificate)
     given = [one["q"] for one in decider.decide_many(texts, question)]
     for answer, before in zip(given, open_, strict=True):

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from lastword.errors import InputError
 from lastword.probes.linear import PENALTIES
-from lastword.probes.state import can_fit, fit_state
+from lastword.probes.state import Block, can_fit, fit_state
 from lastword.probes.unlike import Likeness
 
 
@@ -21,10 +21,10 @@ def planted(count: int = 40, width: int = 12, seed: int = 0, depth: int = 1):
 
 def test_the_depth_and_pooling_that_separate_the_classes_are_chosen():
     states, labels = planted()
-    fit = fit_state(states, labels, depths=[4, 7, 9])
-    assert (fit.probe.depth, fit.probe.pooling, fit.probe.name) == (7, "last", "probe@7")
+    fit = fit_state(states, labels, layers=[4, 7, 9])
+    assert fit.probe.blocks == (Block(7, "last"),) and fit.probe.name == "probe@7"
     new, truths = planted(seed=1)
-    p = fit.probe.probabilities(new[:, 1, 1])
+    p = fit.probe.probabilities(fit.probe.scores(new[:, 1, 1]), fit.probe.classes)
     assert_allclose(p.sum(axis=1), 1)
     right = np.array(fit.probe.classes)[p.argmax(axis=1)] == np.array(truths)
     assert right.mean() > 0.8 > fit.right[0].max()

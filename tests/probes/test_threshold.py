@@ -49,8 +49,8 @@ def test_effects_and_leads_by_hand():
 def test_the_model_runs_and_answers_only_if_the_probe_is_unsure(monkeypatch):
     tracer = Tracer.demo()
     states = read_states(tracer, TEXTS, QUESTION, TEMPLATE, ("mean",))
-    fit = (probe := probe_of(tracer)).state
-    scores = fit.scores(states[:, fit.depth, 0].astype(np.float64))
+    fit = (probe := probe_of(tracer)).linear
+    scores = fit.scores(states[:, fit.blocks[0].layer, 0].astype(np.float64))
     margins = np.abs(scores[:, 1] - scores[:, 0])
     threshold = float(np.median(margins))
     selective = Probe.from_bytes(replace(probe, threshold=threshold).to_bytes())

@@ -24,7 +24,7 @@ def planted(count: int = 60, seed: int = 0):
 
 def test_the_informative_feature_has_the_largest_weight():
     items, truths = planted()
-    probe = fit_trajectory(items, truths).probe
+    probe = fit_trajectory(items, truths)
     assert np.abs(probe.weights).argmax() == 2
     new, rights = planted(seed=1)
     answers = [int(probe.scores(x).argmax()) for x in new]
@@ -35,9 +35,9 @@ def test_the_order_of_items_and_options_does_not_matter():
     items, truths = planted()
     order = np.random.default_rng(0).permutation(len(items))
     names = [str(i) for i in range(len(items))]
-    probe = fit_trajectory(items, truths, names).probe
+    probe = fit_trajectory(items, truths, names)
     shuffled = [[each[i] for i in order] for each in (items, truths, names)]
-    other = fit_trajectory(*shuffled).probe
+    other = fit_trajectory(*shuffled)
     assert_allclose(probe.weights, other.weights, rtol=1e-7)
     assert probe.temperature == pytest.approx(other.temperature)
     turned = [int(probe.scores(x[::-1]).argmax()) for x in items]

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 from served import running
+from topics import certificate_of
 
 from lastword import Decider, ProbeClassifier, Tracer
 from lastword.errors import InputError
 from lastword.service.settings import Settings
+from lastword.trust.drift import sampled
 from lastword.tryout.labels import read_labels
 
 WORDS = {"animal": "fox cat dog bird horse".split(), "money": "bill bank price cost rent".split()}
@@ -25,8 +27,14 @@ def texts_of(count, start=0):
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("probe")
-    classifier = ProbeClassifier(Tracer.demo(), INSTRUCTIONS, promise="gain").fit(*texts_of(80))
-    (folder / "certificate.toml").write_text(classifier.certificate_.to_toml(), encoding="utf-8")
+    texts, labels = texts_of(80)
+    fitted = [i for i in range(80) if i % 4 < 2]
+    classifier = ProbeClassifier(Tracer.demo(), INSTRUCTIONS)
+    classifier.fit([texts[i] for i in fitted], [labels[i] for i in fitted])
+    others = [texts[i] for i in range(80) if i not in fitted]
+    reference = sampled(classifier.likeness(others).tolist())
+    certificate = certificate_of(classifier.probe_, reference=reference)
+    (folder / "certificate.toml").write_text(certificate.to_toml(), encoding="utf-8")
     classifier.probe_.write(folder / "a.probe.safetensors")
     return Decider.demo(
         certificate=folder / "certificate.toml", probes=[folder / "a.probe.safetensors"]

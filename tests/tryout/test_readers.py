@@ -50,7 +50,7 @@ def test_a_reader_competes_alone_and_combined_and_can_be_served(tmp_path: Path) 
     assert len(set(names)) == len(names)
     probe = Probe.read(tmp_path / "out" / "answer.probe.safetensors")
     assert probe.name in names and figures["contest"]["best"] == probe.name
-    assert probe.reader is not None and probe.reader.model == "letters"
+    assert probe.encoder is not None and probe.encoder.model == "letters"
     assert "+" not in probe.name  # the model's states cost more and add nothing
     certificate = Certificate.read(tmp_path / "out" / "certificate.toml")
     assert certificate.probe.digest == probe.digest
@@ -87,7 +87,7 @@ def test_a_reader_competes_in_both_rounds_of_labelling(tmp_path: Path) -> None:
     job.close()
     assert job.progress.ended and (out / "second-round.json").exists()
     probe = Probe.read(out / "answer.probe.safetensors")
-    assert probe.reader is not None and probe.reader.model == "letters"
+    assert probe.encoder is not None and probe.encoder.model == "letters"
     assert "+" not in probe.name  # the model's states cost more and add nothing
     served = [line for line in job.progress.commands if line.startswith("lastword serve")]
     assert served == [f"lastword serve {out}"]

@@ -24,9 +24,8 @@ from lastword.methods import resolve
 from lastword.methods.contract import Method
 from lastword.model.encoder import Encoder
 from lastword.probes.probe import Probe
-from lastword.probes.stacked import StackedProbe
-from lastword.probes.state import OWN
-from lastword.probes.threshold import answers_by_itself, needs_no_model, of_options
+from lastword.probes.state import Block, LinearProbe
+from lastword.probes.threshold import answers_by_itself, needs_no_model
 from lastword.probes.trajectory import TrajectoryProbe, features_of
 from lastword.records.decision import Decision
 from lastword.text.items import Item
@@ -181,7 +180,7 @@ class ByModel:
 
 @dataclass(eq=False)
 class ByTrajectory:
-    """Answers by a probe of the model's scores at every depth; `least` is that of `ByState`."""
+    """Answers by a probe of the model's scores at every depth; `least` is that of `ByLinear`."""
 
     tracer: Tracer
     probe: Probe
@@ -231,8 +230,8 @@ class ByTrajectory:
 
 
 @dataclass(eq=False)
-class ByState:
-    """Answers by a probe of states, which may need the model's scores too.
+class ByLinear:
+    """Answers by a linear probe of states, which may need the model's scores too.
 
     Attributes:
         tracer: The model; None if the probe reads an encoder alone.
@@ -244,6 +243,7 @@ class ByState:
     """
 
     probe: Probe
+    fit: LinearProbe
     tracer: Tracer | None
     encoder: Encoder | None
     unlike: float
@@ -253,17 +253,20 @@ class ByState:
         self, name: str, question: Single, texts: Texts, template: Template, reading: Reading
     ) -> list[Work | ItemError]:
         """Return the work of a question for each text, or the text's error."""
-        scope, asked = self._scope(), self.probe.question
-        items: Sequence[EncodedItem | ItemError | None] = [None] * len(texts)
+        scope, asked = self._scope, self.probe.question
+        columns: list[Sequence[StateRead | EncodedItem | ItemError]]
+        columns = [self._reads(block, texts, template) for block in self.fit.blocks]
         if scope is not None:
             assert self.tracer is not None
             blind = scope.blind == "base"
-            items = _encoded(self.tracer, texts, asked, template, scope, blind=blind)
+            columns += [_encoded(self.tracer, texts, asked, template, scope, blind=blind)]
         works = list[Work | ItemError]()
-        for (text, _), item, reads in zip(texts, items, self._reads(texts, template), strict=True):
-            if isinstance(item, ItemError) or isinstance(reads, ItemError):
-                works.append(item if isinstance(item, ItemError) else reads)  # type: ignore[arg-type]
+        for (text, _), row in zip(texts, zip(*columns, strict=True), strict=True):
+            if (bad := next((one for one in row if isinstance(one, ItemError)), None)) is not None:
+                works.append(bad)
                 continue
+            item = next((one for one in row if isinstance(one, EncodedItem)), None)
+            reads = tuple(one for one in row if isinstance(one, StateRead))
             works.append(Work(name, question, self, text, item, scope, reads, reading.whole))
         return works
 
@@ -271,99 +274,78 @@ class ByState:
         self, works: Sequence[Work], states: Mapping[StateRead, State]
     ) -> list[Answer | NonFiniteError]:
         """Return the answer of each work."""
-        answers: dict[int, Answer | NonFiniteError] = {}
-        for i, work in enumerate(works):
-            if (fault := _fault(work, states)) is not None:
-                answers[i] = fault
-        if not (finite := [i for i in range(len(works)) if i not in answers]):
-            return [*answers.values()]
-        state = self.probe.state
-        assert state is not None
-        rows = np.stack([np.concatenate([states[r] for r in works[i].reads]) for i in finite])
-        scores = dict(zip(finite, state.scores(rows.astype(np.float64)), strict=True))
-        likeness = dict(zip(finite, state.likeness_p(rows.astype(np.float64)), strict=True))
-        asked = [i for i in finite if self._needs_model(works[i], scores[i])]
+        faults = {i: fault for i, work in enumerate(works) if (fault := _fault(work, states))}
+        answers: dict[int, Answer | NonFiniteError] = {**faults}
+        if finite := [i for i in range(len(works)) if i not in faults]:
+            rows = [np.concatenate([states[read] for read in works[i].reads]) for i in finite]
+            each = self._answers([works[i] for i in finite], np.stack(rows).astype(np.float64))
+            answers |= zip(finite, each, strict=True)
+        return [answers[i] for i in range(len(works))]
+
+    def _answers(
+        self, works: Sequence[Work], rows: Float[np.ndarray, "texts width"]
+    ) -> list[Answer | NonFiniteError]:
+        scores, likeness = self.fit.scores(rows), self.fit.likeness_p(rows)
+        asked = [i for i in range(len(works)) if self._needs_model(works[i], scores[i : i + 1])]
         decisions = dict[int, Decision | NonFiniteError]()
         if asked:
             assert self.tracer is not None
             read = decisions_of(self.tracer, [works[i] for i in asked])
-            decisions = dict(zip(asked, read, strict=True))
-        for i in finite:
-            decision = decisions.get(i)
-            answers[i] = (
-                decision
-                if isinstance(decision, NonFiniteError)
-                else self._answer(works[i], scores[i], decision, float(likeness[i]))
-            )
-        return [answers[i] for i in range(len(works))]
+            decisions |= zip(asked, read, strict=True)
+        return [
+            decision
+            if isinstance(decision := decisions.get(i), NonFiniteError)
+            else self._answer(work, scores[i : i + 1], decision, float(likeness[i]))
+            for i, work in enumerate(works)
+        ]
 
+    @property
     def _scope(self) -> Scope | None:
-        """Return how much of the model's scores is read; None if they are never needed."""
-        if isinstance(self.probe.fit, StackedProbe):
+        """How much of the model's scores is read; None if they are never needed."""
+        if self.fit.stack is not None:
             return Scope("base", "base")
         return None if self.probe.threshold is None else Scope("base", "none")
 
-    def _reads(self, texts: Texts, template: Template) -> list[tuple[StateRead, ...] | ItemError]:
-        """Return the states of each text that the probe reads: the model's, then the encoder's."""
-        state = self.probe.state
-        assert state is not None
-        columns = list[list[StateRead | ItemError]]()
-        if state.pooling != OWN:
-            assert self.tracer is not None
-            question, pooling = self.probe.question, state.pooling
-            passages = read_passages(self.tracer, texts, question, template, pooling)
-            columns.append(_reads(self.tracer, passages, state.depth))
-        if self.encoder is not None:
-            sentences = self.encoder.encode([text for text, _ in texts])
-            columns.append(_reads(self.encoder, sentences, state.reader_depth or 0))
-        rows = list[tuple[StateRead, ...] | ItemError]()
-        for row in zip(*columns, strict=True):
-            bad = next((read for read in row if isinstance(read, ItemError)), None)
-            rows.append(bad or tuple(read for read in row if isinstance(read, StateRead)))
-        return rows
+    def _reads(self, block: Block, texts: Texts, template: Template) -> list[StateRead | ItemError]:
+        """Return the state of each text that is a block of the probe, or the text's error."""
+        source = self.encoder if block.encoder else self.tracer
+        assert source is not None
+        passages = read_passages(source, texts, self.probe.question, template, block.pooling)
+        return [
+            p if isinstance(p, ItemError) else StateRead(source, p, block.layer) for p in passages
+        ]
 
-    def _needs_model(self, work: Work, scores: Float[np.ndarray, " classes"]) -> bool:
-        if work.scope is None:
-            return False
-        if work.whole or isinstance(self.probe.fit, StackedProbe):
-            return True
+    def _needs_model(self, work: Work, scores: Float[np.ndarray, "1 classes"]) -> bool:
+        if work.scope is None or work.whole or self.fit.stack is not None:
+            return work.scope is not None
         assert self.probe.threshold is not None
-        return not needs_no_model(self._table(scores)[None], self.probe.threshold)[0]
-
-    def _table(self, scores: Float[np.ndarray, " classes"]) -> Float[np.ndarray, " options"]:
-        """Return the scores of all options, on the ridge's scale."""
-        assert self.probe.state is not None
-        options = candidates_of(self.probe.question)
-        table: Float[np.ndarray, " options"] = of_options(
-            scores[None], self.probe.state.classes, options
-        )[0]
-        return table
+        table = self.fit.table(scores, candidates_of(self.probe.question))
+        return not needs_no_model(table, self.probe.threshold)[0]
 
     def _answer(
         self,
         work: Work,
-        scores: Float[np.ndarray, " classes"],
+        scores: Float[np.ndarray, "1 classes"],
         decision: Decision | None,
         likeness: float,
     ) -> Answer:
-        fit, state = self.probe.fit, self.probe.state
-        assert state is not None
-        trained = self.probe.was_fitted_to(work.text)
-        probed = Probed(self.probe.name, likeness, likeness < self.unlike, trained=trained)
-        if isinstance(fit, StackedProbe):
+        options, base, blind = candidates_of(self.probe.question), None, None
+        probed = Probed(
+            self.probe.name,
+            likeness,
+            deferred=likeness < self.unlike,
+            trained=self.probe.was_fitted_to(work.text),
+        )
+        if self.fit.stack is not None:
             assert decision is not None and decision.blind_scores is not None
             base, blind = decision.base_scores[None], decision.blind_scores[None]
-            logits = fit.scores(scores[None], decision.candidates, base, blind)[0]
-            p = softmax(logits / fit.temperature)
-            by_text = dict(zip(decision.candidates, p.tolist(), strict=True))
+        table = self.fit.table(scores, options, base, blind)
+        p = self.fit.probabilities(table, options)[0]
+        if decision is not None:
             probed = replace(probed, corrected=int(p.argmax()) != decision.base_index)
-            table = logits / 2  # half of the log odds: thresholds are on the ridge's scale
-        else:
-            p = softmax(scores / state.temperature)
-            by_text = dict(zip(state.classes, p.tolist(), strict=True))
-            table = self._table(scores)
         if self.probe.threshold is not None:
-            by_text, probed = _by_threshold(self.probe.threshold, table, decision, by_text, probed)
+            p, probed = _by_threshold(self.probe.threshold, table, decision, p, probed)
+        by_text = dict(zip(options, p.tolist(), strict=True))
         return _given(work.question, by_text, probed, self.least)
 
 
@@ -378,24 +360,22 @@ def _given(
 
 def _by_threshold(
     threshold: float,
-    scores: Float[np.ndarray, " options"],
+    table: Float[np.ndarray, "1 options"],
     decision: Decision | None,
-    p: dict[str, float],
+    p: Float[np.ndarray, " options"],
     probed: Probed,
-) -> tuple[dict[str, float], Probed]:
+) -> tuple[Float[np.ndarray, " options"], Probed]:
     """Return the probe's answer, or the model's if the probe's lead is below the threshold.
 
-    `scores` are on the ridge's scale. `decision` is None if the probe was certain without it.
+    `table` is on the ridge's scale. `decision` is None if the probe was certain without it.
     """
     if decision is None:
         return p, replace(probed, by="probe")
-    base, best = decision.base_index, int(scores.argmax())
+    base, best = decision.base_index, int(table.argmax())
     probed = replace(probed, model=decision.candidates[base])
-    if best == base or answers_by_itself(scores[None], np.array([base]), threshold)[0]:
+    if best == base or answers_by_itself(table, np.array([base]), threshold)[0]:
         return p, replace(probed, by="probe", corrected=best != base)
-    shares = softmax(decision.base_scores).tolist()
-    by_text = dict(zip(decision.candidates, shares, strict=True))
-    return by_text, replace(probed, by="model", corrected=False)
+    return softmax(decision.base_scores), replace(probed, by="model", corrected=False)
 
 
 def decisions_of(tracer: Tracer, works: Sequence[Work]) -> list[Decision | NonFiniteError]:
@@ -450,12 +430,6 @@ def _encoded(
         except ItemError as error:
             items.append(error)
     return encode_valid(items, partial(tracer.encode, correction=scope.correction))
-
-
-def _reads(
-    source: Tracer | Encoder, passages: Sequence[Passage | ItemError], depth: int
-) -> list[StateRead | ItemError]:
-    return [p if isinstance(p, ItemError) else StateRead(source, p, depth) for p in passages]
 
 
 def _fault(work: Work, states: Mapping[StateRead, State]) -> NonFiniteError | None:

@@ -11,8 +11,8 @@ from typing import Any
 from lastword.decide.answer import Answer, Answers, joined
 from lastword.decide.answerers import (
     Answerer,
+    ByLinear,
     ByModel,
-    ByState,
     ByTrajectory,
     Reading,
     Work,
@@ -96,7 +96,7 @@ class Decider:
         self.readers = encoders_of(self.probes, readers)
         self._by_probe = [self._answerer(probe) for probe in self.probes]
 
-    def _answerer(self, probe: Probe) -> ByState | ByTrajectory:
+    def _answerer(self, probe: Probe) -> ByLinear | ByTrajectory:
         check_unlike(probe, self.unlike)
         if self._tracer is not None:
             probe.check(subject_of(self._tracer))
@@ -109,10 +109,10 @@ class Decider:
         least = None
         if certificate is not None and certified is not None and certified.digest == probe.digest:
             least = certificate.threshold
-        if probe.state is None:
+        if probe.linear is None:
             return ByTrajectory(self.tracer, probe, least)
-        encoder = None if probe.reader is None else self.readers[probe.reader.model]
-        return ByState(probe, self._tracer, encoder, self.unlike, least)
+        encoder = None if probe.encoder is None else self.readers[probe.encoder.model]
+        return ByLinear(probe, probe.linear, self._tracer, encoder, self.unlike, least)
 
     @property
     def tracer(self) -> Tracer:

@@ -21,9 +21,9 @@ def encoders_of(
     encoders = [one if isinstance(one, Encoder) else Encoder(one) for one in readers]
     by_name = {subject_of(encoder).model: encoder for encoder in encoders}
     for probe in probes:
-        if probe.reader is None:
+        if probe.encoder is None:
             continue
-        if (name := probe.reader.model) not in by_name:
+        if (name := probe.encoder.model) not in by_name:
             if not installed(name):
                 model = published(name)
                 how = "name it among the readers" if model is None else model.advice
@@ -31,7 +31,7 @@ def encoders_of(
                     f"the probe reads the encoder {name!r}, which was not found: {how}"
                 )
             by_name[name] = Encoder(name)
-        probe.check_reader(subject_of(by_name[name]))
+        probe.check_encoder(subject_of(by_name[name]))
     return by_name
 
 
@@ -57,7 +57,7 @@ def read_probes(probes: Sequence[Probe | str | Path]) -> list[tuple[str, Probe]]
 
 def check_unlike(probe: Probe, level: float) -> None:
     """Refuse a level below 1/(n+1), the smallest p-value of a probe with n labels."""
-    likeness = None if probe.state is None else probe.state.likeness
+    likeness = None if probe.linear is None else probe.linear.likeness
     if likeness is not None and 0 < level <= likeness.least_p:
         raise InputError(
             f"--novelty {level:g} would never defer an answer of {probe.name}: its "

@@ -1,6 +1,6 @@
 """Texts -> passages and pooled states, as probes read them at a question's prompt."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 import numpy as np
@@ -9,25 +9,62 @@ from jaxtyping import Float
 from lastword.decide.item import render
 from lastword.decide.tracer import Tracer, not_finite
 from lastword.errors import ItemError
-from lastword.probes.state import Pooling
+from lastword.model.backend import Pooled
+from lastword.model.encoder import Encoder
+from lastword.probes.state import OWN, Pooling
 from lastword.text.prompt_template import Template
 from lastword.text.question import Question
 from lastword.text.tokens import Passage
 
+Read = Callable[[Sequence[Passage], Sequence[int]], Pooled]
+
+
+class StateCache:
+    """The states of passages at every layer, read once; the oldest are dropped.
+
+    Args:
+        read: Function that reads states (`Tracer.pooled` or `Encoder.pooled`).
+        depth: The last layer.
+        most_bytes: Maximum size of the states.
+    """
+
+    def __init__(self, read: Read, depth: int, most_bytes: int = 2**30) -> None:
+        self._read, self._layers, self._most_bytes = read, range(depth + 1), most_bytes
+        self._states: dict[Passage, np.ndarray] = {}
+
+    def __len__(self) -> int:
+        """Return the number of passages."""
+        return len(self._states)
+
+    def pooled(self, passages: Sequence[Passage], layers: Sequence[int]) -> Pooled:
+        """Return the states of passages at some layers [passages, layers, width]."""
+        # All layers are read whichever are requested: a later call may need the others.
+        if new := [one for one in dict.fromkeys(passages) if one not in self._states]:
+            self._states |= zip(new, self._read(new, self._layers), strict=True)
+        states = np.stack([self._states[one][list(layers)] for one in passages])
+        size = next(iter(self._states.values())).nbytes
+        for passage in [*self._states][: max(0, len(self) - self._most_bytes // size)]:
+            del self._states[passage]
+        return states
+
 
 def read_passages(
-    tracer: Tracer,
+    source: Tracer | Encoder,
     texts: Sequence[tuple[str, str | None]],
     question: Question,
     template: Template,
     pooling: Pooling,
 ) -> list[Passage | ItemError]:
-    """Return the tokens of each text's prompt that a probe pools, or the text's error.
+    """Return the tokens that a probe pools of each text, or the text's error.
 
-    Texts come with their names. An error gives the name, or the index if that is None.
+    Texts come with their names. An error gives the name, or the index if that is None. An encoder
+    reads the text alone, a model the question's prompt.
     """
-    prompts = [render(text, question, template) for text, _ in texts]
-    read = tracer.passages(prompts, [text for text, _ in texts] if pooling == "mean" else None)
+    inputs = [text for text, _ in texts]
+    if isinstance(source, Encoder):
+        return [*source.encode(inputs)]
+    prompts = [render(text, question, template) for text in inputs]
+    read = source.passages(prompts, inputs if pooling == "mean" else None)
     return [
         ItemError(passage.reason, str(place) if name is None else name)
         if isinstance(passage, ItemError)
@@ -37,13 +74,22 @@ def read_passages(
 
 
 def read_states(
-    tracer: Tracer,
+    source: Tracer | Encoder,
     texts: Sequence[str],
     question: Question,
     template: Template,
-    poolings: Sequence[Pooling],
-) -> Float[np.ndarray, "texts depths poolings width"]:
-    """Return the pooled states of some texts at every depth, for a fit.
+    poolings: Sequence[Pooling] = (OWN,),
+    cache: StateCache | None = None,
+) -> Float[np.ndarray, "texts layers poolings width"]:
+    """Return the pooled states of some texts at every layer, for a fit.
+
+    Args:
+        source: The model, or the encoder, whose only pooling is its own.
+        texts: The texts.
+        question: The question of the prompt.
+        template: The template of the prompt.
+        poolings: The poolings.
+        cache: Reads the states of the source instead of it.
 
     Raises:
         ItemError: A text cannot be read.
@@ -51,18 +97,18 @@ def read_states(
     """
     # All poolings of one text stand next to each other, so that they share one forward pass.
     entries: list[tuple[str, str | None]] = [(text, None) for text in texts]
-    each = [read_passages(tracer, entries, question, template, pooling) for pooling in poolings]
+    each = [read_passages(source, entries, question, template, pooling) for pooling in poolings]
     passages = list[Passage]()
     for passage in chain.from_iterable(zip(*each, strict=True)):
         if isinstance(passage, ItemError):
             raise passage
         passages.append(passage)
-    depths = range(tracer.profile.depth + 1)
-    states = tracer.pooled(passages, depths)
-    if (fault := not_finite(states, depths)) is not None:
+    layers = range(source.profile.depth + 1)
+    states = (source if cache is None else cache).pooled(passages, layers)
+    if (fault := not_finite(states, layers)) is not None:
         raise fault
     shape = (len(texts), len(poolings), *states.shape[1:])
-    by_text: Float[np.ndarray, "texts depths poolings width"] = np.ascontiguousarray(
+    by_text: Float[np.ndarray, "texts layers poolings width"] = np.ascontiguousarray(
         states.reshape(shape).swapaxes(1, 2)
     )
     return by_text

@@ -11,8 +11,15 @@ from typing import Any
 import numpy as np
 
 from lastword.errors import InputError
-from lastword.probes.logit import best_penalty, centred, root_mean_square
-from lastword.probes.trajectory import PENALTIES, Options, feature_places, features_from, padded
+from lastword.probes.logit import (
+    PENALTIES,
+    Options,
+    best_penalty,
+    centred,
+    padded,
+    root_mean_square,
+)
+from lastword.probes.trajectory import features_from, unread
 from lastword.records.cells import Cell, mean
 from lastword.records.metrics import fixed_and_broken, mc1_rows
 from lastword.records.ragged import PerItem, Places
@@ -96,11 +103,11 @@ def _fit(cell: Cell, places: Places, features: Sequence[Options], rng: np.random
     order = np.argsort(rng.permutation(together.max() + 1))
     folds = deal_folds(together.tolist(), order.tolist(), FOLDS)
     x, present = padded(features)
-    unread, (start, *_, base), t = feature_places(x.shape[2])
-    # Steps instead of depths: depths that are nearly copies of b would share its weight, which
+    first, base = unread(x.shape[2]), x.shape[2] - 2
+    # Steps instead of layers: layers that are nearly copies of b would share its weight, which
     # reduces the penalty on b and would look like a gain from the middle.
-    x[:, :, start:base] -= x[:, :, start + 1 : base + 1]
-    x[:, :, t] -= x[:, :, base]
+    x[:, :, first:base] -= x[:, :, first + 1 : base + 1]
+    x[:, :, base + 1] -= x[:, :, base]
     x = centred(x, present)
     x = x / root_mean_square(x, present)
     truths = [np.array(truth, float)[:, None] for truth in cell.items["truthful"].iloc[places]]
@@ -112,7 +119,7 @@ def _fit(cell: Cell, places: Places, features: Sequence[Options], rng: np.random
         return mc1_rows(scores, truthful)
 
     without, read, whole = (
-        answers(columns) for columns in (unread, [*unread, base], range(x.shape[2]))
+        answers(columns) for columns in (range(first), [*range(first), base], range(x.shape[2]))
     )
     return Fit(mean(without), _addition(without, read, together), _addition(read, whole, together))
 

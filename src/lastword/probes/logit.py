@@ -5,20 +5,82 @@ mean log-probability of an item's truths, summed over items, minus penalty |w|^2
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import log_softmax
 
-from lastword.trust.crossfit import Folds, Which, cross_fit
+from lastword.errors import InputError
+from lastword.trust.calibration import fit_temperature
+from lastword.trust.crossfit import Folds, Which, cross_fit, deal_folds
+
+PENALTIES = tuple(10.0 ** np.arange(-1, 4.1, 0.5))
+FOLDS = 4
 
 Features = Float[np.ndarray, "items options features"]  # 0 in the padding
 Present = Bool[np.ndarray, "items options"]
 Shares = Float[np.ndarray, "items options"]  # equal shares of an item's truths, sum 1
 Scores = Float[np.ndarray, "items options"]  # -inf in the padding
 Weights = Float[np.ndarray, " items"]
+Options = Float[np.ndarray, "_options features"]  # as many options as the item has
 
 _STEPS = 50
+
+
+@dataclass(frozen=True, eq=False)
+class LogitFit:
+    """Weights of the features, with cross-fitted scores of the fit's items.
+
+    Attributes:
+        temperature: T, which minimises the log loss of the scores.
+    """
+
+    weights: Float[np.ndarray, " features"]
+    temperature: float
+    scores: Scores
+
+
+def fit_logit(
+    items: Sequence[Options],
+    truths: Sequence[int],
+    groups: Sequence[str] | None = None,
+    weights: Weights | None = None,
+) -> LogitFit:
+    """Fit a conditional logit with one ridge penalty on centred and scaled features.
+
+    Args:
+        items: Features of each item's options.
+        truths: Index of each item's right option.
+        groups: Group of each item; a group is never split over folds. By default each item is one.
+        weights: Weight of each item; by default equal.
+
+    Raises:
+        InputError: Fewer groups than folds, or features that are not finite.
+    """
+    names = [str(i) for i in range(len(items))] if groups is None else [*groups]
+    x, present = padded(items)
+    if not np.isfinite(x).all():
+        raise InputError("features to fit on are finite numbers; these have NaN or infinity")
+    distinct = sorted({*names})  # so that folds do not depend on the order of the items
+    if len(distinct) < FOLDS:
+        raise InputError(f"these weights need {FOLDS} groups of items, not {len(distinct)}")
+    folds = deal_folds(names, distinct, FOLDS)
+    target = np.eye(present.shape[1])[np.asarray(truths)]
+    x = centred(x, present)
+    scale = root_mean_square(x, present)
+    x = x / scale
+    penalty, scores = best_penalty(x, present, target, PENALTIES, folds, weights)
+    fitted = conditional_logit(x, present, target, penalty, weights)
+    return LogitFit(fitted / scale, fit_temperature(scores, truths), scores)
+
+
+def padded(items: Sequence[Options]) -> tuple[Features, Present]:
+    """Return the items' features as one array, and a mask that is False in the padding."""
+    present = np.arange(max(map(len, items))) < np.array([*map(len, items)])[:, None]
+    x = np.zeros((*present.shape, items[0].shape[1]))
+    x[present] = np.concatenate(items)
+    return x, present
 
 
 def centred(x: Features, present: Present) -> Features:

@@ -1,28 +1,35 @@
-"""State probes: a linear map from one state of the model to a question's options.
+"""Linear probes: a linear map from states of a model or an encoder to a question's options.
 
-They apply if every text has the same options (method, section 19). Depth, pooling and penalty are
-those with the best leave-one-out accuracy on the fit's labels.
+They apply if every text has the same options (method, section 19). Layer, pooling and penalty are
+those with the best leave-one-out accuracy on the fit's labels. A probe reads one block of features
+or two side by side (section 22). A stacked one adds the model's own scores of the options, which
+have information that few labels per class lack.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal, get_args
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
+from pydantic import Field
 from scipy.special import softmax
 
 from lastword.errors import InputError
+from lastword.probes.arrays import ARRAY, LEAST, Temperature, require_shapes
 from lastword.probes.linear import (
     LinearMap,
     Rows,
     Table,
+    Truths,
     Weights,
     fit_linear,
     leave_one_out,
     recurring,
     share_right,
 )
+from lastword.probes.logit import fit_logit
+from lastword.probes.threshold import of_options
 from lastword.probes.unlike import Likeness
 from lastword.trust.calibration import fit_temperature
 
@@ -31,97 +38,161 @@ POOLINGS: tuple[Pooling, ...] = ("mean", "last")  # of a decoder
 OWN: Pooling = "own"  # of an encoder
 Way = Literal["sum", "side"]  # of two probes together
 
-Block = Float[np.ndarray, "texts _width"]  # of one source
-_STANDARDS = ("mean", "scale")
+Scores = Float[np.ndarray, "texts options"]
+Side = Float[np.ndarray, "texts _width"]
+States = Float[np.ndarray, "texts layers poolings width"]
 
-States = Float[np.ndarray, "texts depths poolings width"]
+
+@dataclass(frozen=True)
+class Block:
+    """Features of a probe: one state of the model or of an encoder.
+
+    Attributes:
+        layer: The layer of the state; 0 is the embeddings.
+        pooling: `mean` over the input's tokens, `last` token of the prompt, or `own`, the pooling
+            of an encoder.
+        encoder: Name of the encoder; empty for the model.
+    """
+
+    layer: Annotated[int, Field(ge=0)]
+    pooling: Pooling
+    encoder: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a pooling of another kind of model."""
+        if (self.pooling == OWN) != bool(self.encoder):
+            raise InputError("its pooling is not that of its model or encoder")
+
+    def __str__(self) -> str:
+        """Return `LAYER` or `ENCODER:LAYER`."""
+        return f"{self.encoder}:{self.layer}" if self.encoder else str(self.layer)
 
 
 @dataclass(frozen=True, eq=False)
-class StateProbe:
-    """A linear map from one pooled state to the classes.
+class LinearProbe:
+    """A linear map from blocks of features to the classes.
 
     Attributes:
         classes: The classes, sorted by code point.
-        depth: Depth of the state that it reads.
-        pooling: `mean` over the input's tokens, `last` token of the prompt, or `own`, the pooling
-            of an encoder.
+        blocks: What it reads: a state of the model, of an encoder, or both in this order.
         scale: Standard deviation of each feature over the fit's texts [width].
         weights: Weights of the standardised features [width, classes].
-        temperature: T, which minimises the fit's leave-one-out log loss.
+        temperature: T, which minimises the log loss of the fit's cross-fitted scores.
         likeness: Distances among the fit's texts, to find texts unlike them.
-        reader: Name of the encoder whose state it reads; empty if it reads only the model's.
-        beside: Depth of the encoder's state, if it is appended to the model's state.
+        stack: Weights of the map's scores, of the model's, and of the model's without the input;
+            None if the model's scores are not read.
     """
 
     classes: tuple[str, ...]
-    depth: int
-    pooling: Pooling
-    mean: Float[np.ndarray, " width"]
-    scale: Float[np.ndarray, " width"]
-    weights: Float[np.ndarray, "width classes"]
-    intercept: Float[np.ndarray, " classes"]
-    temperature: float
+    blocks: Annotated[tuple[Block, ...], Field(min_length=1, max_length=2)]
+    mean: Annotated[Float[np.ndarray, " width"], ARRAY]
+    scale: Annotated[Float[np.ndarray, " width"], ARRAY]
+    weights: Annotated[Float[np.ndarray, "width classes"], ARRAY]
+    intercept: Annotated[Float[np.ndarray, " classes"], ARRAY]
+    temperature: Temperature
     likeness: Likeness
-    reader: str = ""
-    beside: int | None = None
+    stack: tuple[float, float, float] | None = None
+    kind: Literal["linear"] = field(default="linear", repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse parts that do not fit together, as a damaged file may have."""
+        width, count = self.mean.size, len(self.classes)
+        if count < 2 or len(set(self.classes)) < count:
+            raise InputError("its classes are fewer than two, or equal")
+        if [bool(block.encoder) for block in self.blocks] not in ([False], [True], [False, True]):
+            raise InputError("its blocks are not one of the model and one of an encoder")
+        require_shapes(self, mean=(width,), scale=(width,), weights=(width, count))
+        require_shapes(self, intercept=(count,))
+        require_shapes(self.likeness, directions=(self.likeness.gains.size, width))
+        if not (self.scale >= LEAST).all():
+            raise InputError("its scale is not above 0")
 
     @property
     def name(self) -> str:
-        """The name: `probe@DEPTH`, `probe@READER:DEPTH`, or `probe@DEPTH+READER:DEPTH`."""
-        if self.beside is not None:
-            return f"probe@{self.depth}+{self.reader}:{self.beside}"
-        return f"probe@{self.reader}:{self.depth}" if self.reader else f"probe@{self.depth}"
+        """The name, such as `probe@19`, `probe@minilm:6` or `probe@19+minilm:6+model`."""
+        parts = [*map(str, self.blocks), *(["model"] if self.stack is not None else [])]
+        return f"probe@{'+'.join(parts)}"
 
     @property
-    def reader_depth(self) -> int | None:
-        """The depth that is read in the encoder; None without an encoder."""
-        return self.beside if self.beside is not None or not self.reader else self.depth
+    def encoder(self) -> str:
+        """The name of the encoder that it reads; empty if there is none."""
+        return self.blocks[-1].encoder
 
-    def scores(self, states: Rows) -> Table:
-        """Return the classes' scores [texts, classes]; softmax(scores / T) are probabilities."""
-        return np.asarray(((states - self.mean) / self.scale) @ self.weights + self.intercept)
+    @property
+    def reads_model(self) -> bool:
+        """True if it reads the model's states or scores."""
+        return self.stack is not None or not self.blocks[0].encoder
 
-    def probabilities(self, states: Rows) -> Table:
-        """Return softmax(scores / T)."""
-        return np.asarray(softmax(self.scores(states) / self.temperature, axis=1))
+    def scores(self, rows: Rows) -> Table:
+        """Return the classes' scores by the linear map [texts, classes]."""
+        return np.asarray(((rows - self.mean) / self.scale) @ self.weights + self.intercept)
 
-    def likeness_p(self, states: Rows) -> Float[np.ndarray, " texts"]:
+    def table(
+        self,
+        scores: Table,
+        options: Sequence[str],
+        base: Scores | None = None,
+        blind: Scores | None = None,
+    ) -> Scores:
+        """Return the scores of all options on the ridge's scale [texts, options].
+
+        Args:
+            scores: The classes' scores.
+            options: The options; those without a class get the score of an unseen one.
+            base: The model's scores of the options, for a stacked probe.
+            blind: The same without the input.
+        """
+        table = of_options(scores, self.classes, options)
+        if self.stack is None:
+            return table
+        assert base is not None and blind is not None
+        a, b, c = self.stack
+        return np.asarray(a * table + b * base + c * blind)
+
+    def probabilities(self, table: Scores, options: Sequence[str]) -> Scores:
+        """Return softmax(table / T); 0 for an option that nothing says anything about."""
+        seen = [self.stack is not None or option in self.classes for option in options]
+        return np.asarray(softmax(np.where(seen, table / self.temperature, -np.inf), axis=1))
+
+    def likeness_p(self, rows: Rows) -> Float[np.ndarray, " texts"]:
         """Return conformal p-values of the hypothesis that a text is like the labelled ones."""
-        return self.likeness.p_values((states - self.mean) / self.scale)
+        return self.likeness.p_values((rows - self.mean) / self.scale)
 
 
 @dataclass(frozen=True, eq=False)
-class StateFit:
+class LinearFit:
     """A probe, with the results of its selection.
 
     Attributes:
-        scores: Leave-one-out scores of the fit's texts, in the caller's order [texts, classes].
-        right: Leave-one-out accuracy by depth and pooling, each at its best penalty
-            [depths, poolings].
+        scores: Leave-one-out scores of the fit's texts, in the caller's order [texts, classes];
+            for a stacked probe cross-fitted ones [texts, options].
+        right: Leave-one-out accuracy by layer and pooling, each at its best penalty
+            [layers, poolings].
     """
 
-    probe: StateProbe
+    probe: LinearProbe
     scores: Table
-    right: Float[np.ndarray, "depths poolings"]
+    right: Float[np.ndarray, "layers poolings"]
 
 
 def fit_state(
     states: States,
     labels: Sequence[str],
     *,
-    depths: Sequence[int] | None = None,
+    layers: Sequence[int] | None = None,
     poolings: Sequence[Pooling] = POOLINGS,
+    encoder: str = "",
     weights: Mapping[str, float] | None = None,
-) -> StateFit:
-    """Fit a state probe: one ridge per class on targets of +1 and -1 (method, section 19).
+) -> LinearFit:
+    """Fit a probe of one state: one ridge per class on targets of +1 and -1 (method, section 19).
 
     Args:
-        states: States of every text, by depth and pooling [texts, depths, poolings, width].
+        states: States of every text, by layer and pooling [texts, layers, poolings, width].
         labels: The right class of each text. The only text of a class is fitted, but leave-one-out
             does not judge by it.
-        depths: The depths of the second axis of `states`; by default 0, 1, 2, ...
-        poolings: The poolings of the third axis of `states`.
+        layers: The layers of the second axis of `states`; by default 0, 1, 2, ...
+        poolings: The poolings of the third axis of `states`; those of an encoder are `own`.
+        encoder: The encoder's name; empty for the model.
         weights: Weight of each class, in the fit and in its accuracy; by default equal.
 
     Raises:
@@ -130,69 +201,92 @@ def fit_state(
     classes = classes_of(labels)
     if not np.isfinite(states).all():
         raise InputError("states to fit on are finite numbers; these have NaN or infinity")
-    truths = np.array([classes.index(label) for label in labels])
-    each = of_rows(weights, labels)
-    depths = range(states.shape[1]) if depths is None else depths
+    truths, each = _truths(labels, classes), of_rows(weights, labels)
     fits = {
-        (d, p): leave_one_out(states[:, d, p], truths, len(classes), weights=each)
-        for d in range(states.shape[1])
+        (i, p): leave_one_out(states[:, i, p], truths, len(classes), weights=each)
+        for i in range(states.shape[1])
         for p in range(states.shape[2])
     }
-    d, p = max(fits, key=lambda place: fits[place].right)  # the lowest depth on ties
-    best = fits[d, p]
-    fitted = fit_linear(best, states[:, d, p], truths, len(classes), weights=each)
-    probe = _probe(best.scores, fitted, truths, classes, depths[d], poolings[p])
+    i, p = max(fits, key=lambda place: fits[place].right)  # the lowest layer on ties
+    best = fits[i, p]
+    fitted = fit_linear(best, states[:, i, p], truths, len(classes), weights=each)
     right = np.reshape([fit.right for fit in fits.values()], states.shape[1:3])
-    return StateFit(probe, best.scores, right)
+    block = Block(i if layers is None else layers[i], OWN if encoder else poolings[p], encoder)
+    return _fit(best.scores, fitted, truths, classes, (block,), right)
 
 
 def fit_beside(
-    model: StateFit,
-    reader: StateFit,
-    rows: tuple[Block, Block],
+    model: LinearFit,
+    encoder: LinearFit,
+    rows: tuple[Side, Side],
     labels: Sequence[str],
     ways: Sequence[Way] = get_args(Way),
     weights: Mapping[str, float] | None = None,
-) -> StateFit:
+) -> LinearFit:
     """Fit a probe over a model's state and an encoder's (method, section 22).
 
     The way with the best leave-one-out accuracy is used; the first on ties.
 
     Args:
         model: The probe of the model's states.
-        reader: The probe of the encoder's states.
+        encoder: The probe of the encoder's states.
         rows: The states that the two probes read, for the texts of the fits [texts, width].
         labels: The right class of each text.
         ways: `sum` adds the scores of the two probes; `side` fits one linear map to both states.
         weights: Weight of each class; by default equal.
     """
-    classes, one, other = model.probe.classes, model.probe, reader.probe
+    classes, one, other = model.probe.classes, model.probe, encoder.probe
     x, widths = np.concatenate(rows, axis=1), tuple(block.shape[1] for block in rows)
-    truths = np.array([classes.index(label) for label in labels])
-    each = of_rows(weights, labels)
+    truths, each = _truths(labels, classes), of_rows(weights, labels)
     fits: list[tuple[Table, LinearMap]] = []
     if "sum" in ways:
-        fits.append((model.scores + reader.scores, _summed(one, other, x, widths)))
+        fits.append((model.scores + encoder.scores, _summed(one, other, x, widths)))
     if "side" in ways:
         both = leave_one_out(x, truths, len(classes), widths, each)
         fits.append((both.scores, fit_linear(both, x, truths, len(classes), widths, each)))
     right = [share_right(scores, truths, each) for scores, _ in fits]
     scores, fitted = fits[int(np.argmax(right))]
-    probe = _probe(scores, fitted, truths, classes, one.depth, one.pooling)
-    probe = replace(probe, reader=other.reader, beside=other.depth)
-    return StateFit(probe, scores, np.array([[max(right)]]))
+    blocks = (*one.blocks, *other.blocks)
+    return _fit(scores, fitted, truths, classes, blocks, np.array([[max(right)]]))
 
 
-def _summed(one: StateProbe, other: StateProbe, x: Rows, widths: Sequence[int]) -> LinearMap:
+def fit_stacked(
+    fit: LinearFit,
+    labels: Sequence[str],
+    options: Sequence[str],
+    base: Scores,
+    blind: Scores,
+    groups: Sequence[str],
+    weights: Mapping[str, float] | None = None,
+) -> LinearFit:
+    """Fit three weights, shared by all options: of a probe's scores, the model's, and its blind.
+
+    The last two include every `pmi` correction as a special case. The result's scores are those of
+    all options, cross-fitted.
+
+    Raises:
+        InputError: Fewer groups than folds.
+    """
+    # Leave-one-out scores, because a probe's scores of its own labels would get too much weight.
+    x = np.stack([of_options(fit.scores, fit.probe.classes, options), base, blind], axis=2)
+    truths = [options.index(label) for label in labels]
+    logit = fit_logit([*x], truths, groups, of_rows(weights, labels))
+    # The scores are log odds, and half of these are on the ridge's scale (`threshold`).
+    a, b, c = (logit.weights / 2).tolist()
+    probe = replace(fit.probe, stack=(a, b, c), temperature=logit.temperature / 2)
+    return LinearFit(probe, logit.scores / 2, fit.right)
+
+
+def _summed(one: LinearProbe, other: LinearProbe, x: Rows, widths: Sequence[int]) -> LinearMap:
     """Return one map over the rows of two probes, whose scores are the sum of theirs.
 
     Its scale is that of a map fitted to both blocks, so that likeness weighs the blocks equally.
     """
     roots = np.repeat(np.sqrt(widths), widths)
-    mean, scale = (np.concatenate([getattr(each, n) for each in (one, other)]) for n in _STANDARDS)
+    mean = np.concatenate([one.mean, other.mean])
+    scale = np.concatenate([one.scale, other.scale]) * roots
     weights = np.concatenate([one.weights, other.weights]) * roots[:, None]
-    rows = (x - mean) / (scale * roots)
-    return LinearMap(mean, scale * roots, weights, one.intercept + other.intercept, rows)
+    return LinearMap(mean, scale, weights, one.intercept + other.intercept, (x - mean) / scale)
 
 
 def of_rows(weights: Mapping[str, float] | None, labels: Sequence[str]) -> Weights | None:
@@ -222,23 +316,21 @@ def classes_of(labels: Sequence[str]) -> tuple[str, ...]:
     return classes
 
 
-def _probe(
+def _truths(labels: Sequence[str], classes: Sequence[str]) -> Truths:
+    return np.array([classes.index(label) for label in labels])
+
+
+def _fit(
     scores: Table,
     fitted: LinearMap,
-    truths: Int[np.ndarray, " texts"],
+    truths: Truths,
     classes: tuple[str, ...],
-    depth: int,
-    pooling: Pooling,
-) -> StateProbe:
+    blocks: tuple[Block, ...],
+    right: np.ndarray,
+) -> LinearFit:
+    """Return a probe of a fitted map, with its temperature and its likeness."""
     judged = recurring(truths)
-    return StateProbe(
-        classes=classes,
-        depth=depth,
-        pooling=pooling,
-        mean=fitted.mean,
-        scale=fitted.scale,
-        weights=fitted.weights,
-        intercept=fitted.intercept,
-        temperature=fit_temperature(scores[judged], truths[judged].tolist()),
-        likeness=Likeness.of(fitted.rows),
-    )
+    temperature = fit_temperature(scores[judged], truths[judged].tolist())
+    likeness, arrays = Likeness.of(fitted.rows), (fitted.mean, fitted.scale, fitted.weights)
+    probe = LinearProbe(classes, blocks, *arrays, fitted.intercept, temperature, likeness)
+    return LinearFit(probe, scores, right)

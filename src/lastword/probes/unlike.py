@@ -6,9 +6,14 @@ Wolf). The distance of a labelled text uses a mean and covariance without it (me
 
 from dataclasses import dataclass
 from math import ceil
+from typing import Annotated
 
 import numpy as np
 from jaxtyping import Float
+from pydantic import Field
+
+from lastword.errors import InputError
+from lastword.probes.arrays import ARRAY, LEAST, MOST, require_shapes
 
 Vectors = Float[np.ndarray, "texts width"]
 Distances = Float[np.ndarray, " texts"]
@@ -27,10 +32,16 @@ class Likeness:
         distances: Squared leave-one-out distances, ascending [texts].
     """
 
-    directions: Float[np.ndarray, "directions width"]
-    gains: Float[np.ndarray, " directions"]
-    floor: float
-    distances: Distances
+    directions: Annotated[Float[np.ndarray, "directions width"], ARRAY]
+    gains: Annotated[Float[np.ndarray, " directions"], ARRAY]
+    floor: Annotated[float, Field(ge=LEAST, le=MOST)]
+    distances: Annotated[Distances, ARRAY]
+
+    def __post_init__(self) -> None:
+        """Refuse arrays that do not fit together, as a damaged file may have."""
+        require_shapes(self, gains=(self.gains.size,), distances=(self.distances.size,))
+        if not self.distances.size or (np.diff(self.distances) < 0).any():
+            raise InputError("its distances are missing, or not in order")
 
     @classmethod
     def of(cls, z: Vectors) -> "Likeness":

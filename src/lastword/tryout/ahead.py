@@ -3,11 +3,9 @@
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 
-import numpy as np
-
 from lastword.decide.batch import Scope
 from lastword.decide.item import item_of
-from lastword.decide.states import read_states
+from lastword.decide.states import StateCache, read_states
 from lastword.decide.tracer import Tracer
 from lastword.errors import ItemError, NonFiniteError
 from lastword.model.backend import Pooled
@@ -30,7 +28,7 @@ class ReadAhead(Tracer):
     def __init__(self, tracer: Tracer) -> None:
         invariant = tracer.factors or tracer.invariant
         self._hold(tracer.model, tracer.tokenizer, tracer.options, invariant)
-        self._states: dict[Passage, np.ndarray] = {}
+        self._cache = StateCache(super().pooled, self.profile.depth)
         self._decisions: dict[Hashable, Decision] = {}
 
     def read(
@@ -55,12 +53,7 @@ class ReadAhead(Tracer):
 
     def pooled(self, passages: Sequence[Passage], depths: Sequence[int]) -> Pooled:
         """Return the mean states of passages at some depths; see `Tracer.pooled`."""
-        # All depths are read whichever are requested: a later call may need the others.
-        if new := [one for one in dict.fromkeys(passages) if one not in self._states]:
-            self._states |= zip(
-                new, super().pooled(new, range(self.profile.depth + 1)), strict=True
-            )
-        return np.stack([self._states[one][list(depths)] for one in passages])
+        return self._cache.pooled(passages, depths)
 
     def decide_group(
         self,

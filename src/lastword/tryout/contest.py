@@ -16,21 +16,22 @@ import numpy as np
 from lastword.decide.item import candidates_of, item_of
 from lastword.decide.states import read_passages, read_states
 from lastword.decide.subject import subject_of
-from lastword.decide.tracer import Tracer, not_finite
+from lastword.decide.tracer import Tracer
 from lastword.errors import ItemError
 from lastword.model.backend import Profile
-from lastword.model.encoder import Encoder, EncoderProfile
+from lastword.model.encoder import EncoderProfile
 from lastword.probes.controls import features_of_cell
 from lastword.probes.linear import recurring
-from lastword.probes.probe import Fit, Probe, reader_name, trained_digest
-from lastword.probes.stacked import StackedProbe, fit_stacked
+from lastword.probes.logit import Options
+from lastword.probes.probe import Fit, Probe, encoder_name, trained_digest
 from lastword.probes.state import (
-    OWN,
     POOLINGS,
-    StateFit,
-    StateProbe,
+    Block,
+    LinearFit,
+    LinearProbe,
     can_fit,
     fit_beside,
+    fit_stacked,
     fit_state,
 )
 from lastword.probes.threshold import (
@@ -40,7 +41,7 @@ from lastword.probes.threshold import (
     needs_no_model,
     of_options,
 )
-from lastword.probes.trajectory import Options, TrajectoryProbe, fit_trajectory, without_input
+from lastword.probes.trajectory import TrajectoryProbe, fit_trajectory, unread
 from lastword.probes.words import bag_of_words
 from lastword.text.forest import build
 from lastword.text.prompt_template import template_name
@@ -97,7 +98,7 @@ def _by_state(tracer: Tracer, material: Material) -> Contest | None:
     }
     by_depth, curve = labelled.curve()
     chosen = fits.chosen
-    probe, state = labelled.probe(chosen), chosen.state
+    probe = labelled.probe(chosen)
     return Contest(
         probe=probe,
         tested=~half,
@@ -105,7 +106,7 @@ def _by_state(tracer: Tracer, material: Material) -> Contest | None:
         crossed=crossed | labelled.constant(material.every),
         refit=cache(lambda: labelled.refit(stacked=fits.stack_wins)),
         cost=labelled.cost(chosen, ~half),
-        likeness=tuple(state.likeness_p(labelled.rows(state, ~half)).tolist()),
+        likeness=tuple(chosen.fit.likeness_p(labelled.rows(chosen.fit, ~half)).tolist()),
         by_depth=by_depth,
         curve=curve,
         baselines=labelled.constant(half)
@@ -117,17 +118,10 @@ def _by_state(tracer: Tracer, material: Material) -> Contest | None:
 class _Candidate:
     """A fit, the threshold chosen on its leave-one-out scores, and its effects on the same."""
 
-    fit: Fit
+    fit: LinearProbe
     texts: tuple[str, ...]
     threshold: float
     effects: dict[str, float]
-
-    @property
-    def state(self) -> StateProbe:
-        """The probe of states, alone or under the stacked one."""
-        state = self.fit.state if isinstance(self.fit, StackedProbe) else self.fit
-        assert isinstance(state, StateProbe)
-        return state
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +135,7 @@ class _Fits:
         stack_wins: True if the stacked probe gains more than one standard error over the other.
     """
 
-    by_source: Mapping[str, StateFit]
+    by_source: Mapping[str, LinearFit]
     single: _Candidate
     stacked: _Candidate
     stack_wins: bool
@@ -180,10 +174,13 @@ class _Labelled:
         states = read_states(tracer, material.texts, question, material.template, POOLINGS)
         base, blind = (np.stack([*frame[name]]) for name in ("base_scores", "blind_scores"))
         options, truths = candidates_of(question), np.array(material.truths)
-        encoded = {reader.name: _encode(reader, material.texts) for reader in material.readers}
+        encoded = {
+            reader.name: read_states(reader, material.texts, question, material.template)
+            for reader in material.readers
+        }
         return cls(tracer, material, options, truths, states, encoded, base, blind)
 
-    def by_source(self, fitted: Sequence[int]) -> dict[str, StateFit]:
+    def by_source(self, fitted: Sequence[int]) -> dict[str, LinearFit]:
         """Fit a probe to the model's states, to each encoder's, and to both together.
 
         Returns:
@@ -193,14 +190,13 @@ class _Labelled:
         labels, some = self.truths[fitted].tolist(), np.isin(np.arange(len(self.truths)), fitted)
         weights = self.weights
         model = fit_state(self.states[fitted], labels, weights=weights)
-        alone: dict[str, StateFit] = {}
-        both: dict[str, StateFit] = {}
+        alone: dict[str, LinearFit] = {}
+        both: dict[str, LinearFit] = {}
         for name, states in self.encoded.items():
-            fit = fit_state(states[fitted], labels, poolings=(OWN,), weights=weights)
-            probe = replace(fit.probe, reader=reader_name(name))
-            alone[name] = fit = replace(fit, probe=probe)
+            fit = fit_state(states[fitted], labels, encoder=encoder_name(name), weights=weights)
+            alone[name] = fit
             # Only the two depths that were chosen alone are combined: all pairs would be too many.
-            rows = self.rows(model.probe, some), self.rows(probe, some)
+            rows = self.rows(model.probe, some), self.rows(fit.probe, some)
             both[f"{ALONE}+{name}"] = fit_beside(model, fit, rows, labels, weights=weights)
         singles = {ALONE: model} | alone
         work = {name: self.work(fit.probe) for name, fit in singles.items()}
@@ -208,12 +204,12 @@ class _Labelled:
         fits = singles | both
         return {name: fits[name] for name in sorted(fits, key=work.__getitem__)}
 
-    def work(self, probe: StateProbe) -> int:
+    def work(self, probe: LinearProbe) -> int:
         """Return the number of weights that one token of a probe's input passes through."""
-        profiles = {reader_name(r.name): r.profile for r in self.material.readers}
-        if probe.reader:
-            return _weights(profiles[probe.reader], profiles[probe.reader].depth)
-        return _weights(self.tracer.profile, probe.depth)
+        profiles = {encoder_name(r.name): r.profile for r in self.material.readers}
+        if probe.encoder:
+            return _weights(profiles[probe.encoder], profiles[probe.encoder].depth)
+        return _weights(self.tracer.profile, probe.blocks[0].layer)
 
     @property
     def weights(self) -> dict[str, float] | None:
@@ -235,7 +231,7 @@ class _Labelled:
         scores = self.base[fitted][judged], self.blind[fitted][judged]
         groups = self.material.groups[fitted][judged]
 
-        def worths(one: StateFit) -> np.ndarray:
+        def worths(one: LinearFit) -> np.ndarray:
             of_probe = np.array([*map(self.options.index, one.probe.classes)])
             return np.asarray(worth[truths, of_probe[one.scores[judged].argmax(axis=1)]])
 
@@ -248,15 +244,14 @@ class _Labelled:
         over = fit_stacked(fit, labels, self.options, *scores, names, weights)
         base = scores[0].argmax(axis=1)
 
-        def candidate(one: Fit, table: np.ndarray) -> _Candidate:
+        def candidate(one: LinearProbe, table: np.ndarray) -> _Candidate:
             threshold = choose_threshold(table, base, truths, worth)
             counts = effects(table, base, truths, threshold)
             texts = tuple(self.material.texts[i] for i in fitted)
             return _Candidate(one, texts, threshold, {n: float(c) for n, c in counts.items()})
 
         single = candidate(fit.probe, of_options(fit.scores, fit.probe.classes, self.options))
-        # Its scores are log odds, and half of these are on the ridge's scale (`probes.threshold`).
-        stacked = candidate(over.probe, over.scores / 2)
+        stacked = candidate(over.probe, over.scores)
         gains = worth[truths, over.scores.argmax(axis=1)] - each[source]
         # The stacked probe always runs the model, so it has to win by more than a standard error.
         wins = bool(gains.sum() > np.sqrt(np.square(gains).sum()))
@@ -267,41 +262,32 @@ class _Labelled:
         """The probes fitted to all labels."""
         return self.fits(self.material.every)
 
-    def table(self, fit: Fit, some: Right) -> np.ndarray:
+    def table(self, fit: LinearProbe, some: Right) -> np.ndarray:
         """Return the scores of all options on the ridge's scale, for some texts [some, options]."""
-        scores, names = self.scored(fit, some)
-        log_odds = isinstance(fit, StackedProbe)
-        return of_options(scores / 2 if log_odds else scores, names, self.options)
-
-    def scored(self, probe: Fit, some: Right) -> tuple[np.ndarray, Sequence[str]]:
-        """Return a probe's scores of some texts [some, names], and the options they belong to."""
-        fit = probe.state if isinstance(probe, StackedProbe) else probe
-        assert not isinstance(fit, TrajectoryProbe)
         scores = fit.scores(self.rows(fit, some))
-        if isinstance(probe, StackedProbe):
-            of_model = self.base[some], self.blind[some]
-            return probe.scores(scores, self.options, *of_model), self.options
-        return scores, fit.classes
+        return fit.table(scores, self.options, self.base[some], self.blind[some])
 
-    def rows(self, fit: StateProbe, some: Right) -> np.ndarray:
+    def rows(self, fit: LinearProbe, some: Right) -> np.ndarray:
         """Return a probe's features of some texts [some, width]."""
-        encoded = {reader_name(name): states for name, states in self.encoded.items()}
-        if fit.pooling == OWN:
-            return np.asarray(encoded[fit.reader][some, fit.depth, 0].astype(np.float64))
-        rows = self.states[some, fit.depth, POOLINGS.index(fit.pooling)].astype(np.float64)
-        if fit.beside is None:
-            return np.asarray(rows)
-        return np.concatenate([rows, encoded[fit.reader][some, fit.beside, 0]], axis=1)
+        encoded = {encoder_name(name): states for name, states in self.encoded.items()}
 
-    def answers(self, probe: Fit, some: Right, threshold: float | None = None) -> np.ndarray:
+        def rows_of(block: Block) -> np.ndarray:
+            if block.encoder:
+                return np.asarray(encoded[block.encoder][some, block.layer, 0])
+            place = POOLINGS.index(block.pooling)
+            return np.asarray(self.states[some, block.layer, place])
+
+        return np.concatenate([*map(rows_of, fit.blocks)], axis=1).astype(np.float64)
+
+    def answers(self, fit: LinearProbe, some: Right, threshold: float | None = None) -> np.ndarray:
         """Return a probe's answers; with a threshold, the model's where the lead is too small."""
-        scores, names = self.scored(probe, some)
-        answers = np.array(names)[scores.argmax(axis=1)]
+        table, options = self.table(fit, some), np.array(self.options)
+        answers = options[fit.probabilities(table, self.options).argmax(axis=1)]
         if threshold is None:
             return np.asarray(answers)
         base = self.base[some].argmax(axis=1)
-        stands = answers_by_itself(self.table(probe, some), base, threshold)
-        return np.asarray(np.where(stands, answers, np.array(self.options)[base]))
+        stands = answers_by_itself(table, base, threshold)
+        return np.asarray(np.where(stands, answers, options[base]))
 
     def contestants(self, rest: Right, some: Right) -> dict[str, np.ndarray]:
         """Return each contestant's answers to some texts, fitted and chosen on the rest."""
@@ -320,7 +306,7 @@ class _Labelled:
         texts = self.material.texts
         return bag_of_words([texts[i] for i in fitted], self.truths[fitted].tolist(), self.weights)
 
-    def one_depth(self, states: np.ndarray, labels: Sequence[str]) -> StateFit:
+    def one_depth(self, states: np.ndarray, labels: Sequence[str]) -> LinearFit:
         """Fit a probe to states of one depth and pooling."""
         return fit_state(states, labels, poolings=POOLINGS[:1], weights=self.weights)
 
@@ -346,7 +332,7 @@ class _Labelled:
         A block has about 12 d^2 weights, each used once per token. The head has d V weights, each
         used once per predicted token.
         """
-        tracer, material, state = self.tracer, self.material, candidate.state
+        tracer, material, fit = self.tracer, self.material, candidate.fit
         profile, question, template = tracer.profile, material.questions[0], material.template
         texts, model, read = material.texts[:_COUNTED], 0, 0
         for item in tracer.encode([item_of(text, question, template) for text in texts]):
@@ -354,19 +340,19 @@ class _Labelled:
                 forest = build(item.prompt.branches)
                 model += len(forest) * _weights(profile, profile.depth)
                 model += len(forest.reads.rows) * profile.width * profile.vocabulary
-        if state.pooling != OWN:
+        if not (block := fit.blocks[0]).encoder:
             inputs: list[tuple[str, str | None]] = [(text, None) for text in texts]
-            passages = read_passages(tracer, inputs, question, template, state.pooling)
+            passages = read_passages(tracer, inputs, question, template, block.pooling)
             tokens = sum(len(p.tokens) for p in passages if isinstance(p, Passage))
-            read += tokens * _weights(profile, state.depth)
+            read += tokens * _weights(profile, block.layer)
         for reader in material.readers:
-            if reader_name(reader.name) == state.reader:
+            if encoder_name(reader.name) == fit.encoder:
                 tokens = sum(len(text.tokens) for text in reader.encode(texts))
                 read += tokens * _weights(reader.profile, reader.profile.depth)
         # A stacked probe always runs the model, another one where its lead is too small.
-        if isinstance(candidate.fit, StackedProbe):
+        if fit.stack is not None:
             return read / model + 1
-        alone = needs_no_model(self.table(candidate.fit, tested), candidate.threshold)
+        alone = needs_no_model(self.table(fit, tested), candidate.threshold)
         return read / model + 1 - float(alone.mean())
 
     def curve(self) -> tuple[np.ndarray, tuple[tuple[int, float], ...]]:
@@ -401,14 +387,14 @@ def _by_trajectory(tracer: Tracer, material: Material) -> Contest | None:
     def fitted(features: Sequence[Options], among: Right) -> TrajectoryProbe:
         some = places[among]
         of_groups = [groups[i] for i in some]
-        return fit_trajectory([features[i] for i in some], truths[some].tolist(), of_groups).probe
+        return fit_trajectory([features[i] for i in some], truths[some].tolist(), of_groups)
 
     def answers(features: Sequence[Options], probe: TrajectoryProbe, some: Right) -> np.ndarray:
         return np.array([int(probe.scores(features[i]).argmax()) for i in places[some]])
 
     def contestants(rest: Right, some: Right) -> dict[str, np.ndarray]:
         # The control is the same fit on the features that never read the input.
-        pairs = {TrajectoryProbe.name: items, UNREAD: [without_input(x) for x in items]}
+        pairs = {TrajectoryProbe.name: items, UNREAD: [x[:, : unread(x.shape[1])] for x in items]}
         return {name: answers(x, fitted(x, rest), some) for name, x in pairs.items()}
 
     fit = fitted(items, half)
@@ -431,29 +417,15 @@ def _probe(tracer: Tracer, material: Material, fit: Fit, texts: Sequence[str]) -
     """Return a fit to these texts as a probe, with their digests."""
     name = template_name(material.template.to_dict())
     question, subject = material.questions[0], subject_of(tracer)
-    state = fit.state if isinstance(fit, StackedProbe) else fit
     labels, trained = len(texts), frozenset(map(trained_digest, texts))
-    if isinstance(state, TrajectoryProbe):
+    if isinstance(fit, TrajectoryProbe):
         return Probe(question, name, subject, fit, labels, seed=SEED, trained=trained)
-    readers = [r for r in material.readers if reader_name(r.name) == state.reader]
-    reader = subject_of(readers[0]) if readers else None
-    left_out = tuple(o.text for o in question.options if o.text not in state.classes)
+    readers = [r for r in material.readers if encoder_name(r.name) == fit.encoder]
+    encoder = subject_of(readers[0]) if readers else None
+    left_out = tuple(o.text for o in question.options if o.text not in fit.classes)
     return Probe(
-        question, name, subject, fit, labels, left_out, SEED, reader=reader, trained=trained
+        question, name, subject, fit, labels, left_out, SEED, encoder=encoder, trained=trained
     )
-
-
-def _encode(reader: Encoder, texts: Sequence[str]) -> np.ndarray:
-    """Return an encoder's states of some texts [texts, depths, 1, width].
-
-    Raises:
-        NonFiniteError: States are not finite.
-    """
-    depths = range(reader.profile.depth + 1)
-    states = reader.pooled(reader.encode(texts), depths)
-    if (fault := not_finite(states, depths)) is not None:
-        raise fault
-    return states[:, :, None]
 
 
 def _weights(profile: EncoderProfile | Profile, depth: int) -> int:

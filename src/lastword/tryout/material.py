@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float
 
 from lastword.model.encoder import Encoder
 from lastword.probes.linear import recurring
+from lastword.probes.logit import FOLDS as STACK_GROUPS
 from lastword.probes.probe import Probe
 from lastword.probes.state import can_fit
-from lastword.probes.trajectory import FOLDS as STACK_GROUPS
 from lastword.records.cells import Cell
 from lastword.text.prompt_template import Template
 from lastword.text.question import Choice

@@ -141,7 +141,8 @@ def _with_probe(tracer: Tracer, labels: Labels, prompt: Raced) -> Raced | None:
     def answer(rest: np.ndarray, tested: np.ndarray) -> dict[str, np.ndarray]:
         places = np.flatnonzero(rest)
         probe = fit_state(states[places], [truths[i] for i in places]).probe
-        rows = states[tested, probe.depth, POOLINGS.index(probe.pooling)]
+        (block,) = probe.blocks
+        rows = states[tested, block.layer, POOLINGS.index(block.pooling)]
         best = probe.scores(rows.astype(np.float64)).argmax(axis=1)
         return {"probe": np.array(probe.classes)[best]}
 

@@ -327,8 +327,8 @@ def _serve_from(out: Path, settings: Mapping[str, Any]) -> list[str]:
 
 def _novelty(contest: Contest | None) -> dict[str, float]:
     """Return the option that defers texts unlike the labels, at a level that they allow."""
-    state = None if contest is None else contest.probe.state
-    return {} if state is None else {"novelty": float(f"{state.likeness.level():g}")}
+    linear = None if contest is None else contest.probe.linear
+    return {} if linear is None else {"novelty": float(f"{linear.likeness.level():g}")}
 
 
 def template_for(tracer: Tracer, name: str | None) -> Template:
