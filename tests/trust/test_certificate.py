@@ -143,7 +143,7 @@ def test_the_gain_over_baselines_is_that_over_the_best_of_them():
 
 def test_a_probe_may_promise_few_errors_without_a_gain():
     assert ALONE.threshold == ALONE.describe()["threshold"] == 0.35 and ALONE.worth == {}
-    assert ALONE.monitor().state.alpha == 0.1
+    assert (ALONE.error_rate, KINDS["probe"].error_rate) == (0.1, None)
 
 
 FAILING = Automation(0.1, (Rung(0.6, 0.3, Errors(100, 100, 0.09)),))

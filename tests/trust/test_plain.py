@@ -15,7 +15,13 @@ from lastword.cli import app
 from lastword.errors import CertificateError, InputError
 from lastword.trust.certificate import Certificate
 from lastword.trust.evidence import Evidence
-from lastword.trust.predictions import certify_plain, next_rows, plain_table, read_plain
+from lastword.trust.predictions import (
+    PredictionMonitor,
+    certify_plain,
+    next_rows,
+    plain_table,
+    read_plain,
+)
 from lastword.trust.testing import paired_bound
 
 LABELS = ("a", "b", "c")
@@ -175,32 +181,75 @@ def test_a_promise_that_the_counts_do_not_give_is_refused(table):
         Certificate.from_dict(content)
 
 
-def test_a_monitor_allows_counts_and_exits_with_3_on_alarm(table, tmp_path):
-    out = tmp_path / "certificate.toml"
-    assert run("certify", table, "--error", "0.15", "--out", out).exit_code == 0
-    monitor = Certificate.read(out).monitor()
-    least = monitor.threshold
-    assert monitor.allows("a", least) and not monitor.allows("a", least - 1e-9)
-    with pytest.raises(InputError, match="confidence"):
-        monitor.allows("a")
-    with pytest.raises(InputError, match="'a' has no truth: leave it out"):
-        monitor.observe("a", 1.0, float("nan"))
-    assert monitor.observe(7, 1.0, "7") is False and monitor.state.broken == 0
-    assert not any(monitor.observe("a", 1.0, "a") for _ in range(500))
-    assert not any(monitor.observe("a", least - 0.1, "b") for _ in range(500))  # below threshold
-    assert any(monitor.observe("a", 1.0, "b") for _ in range(100))
-    lines = [{"prediction": "a", "confidence": 1.0, "truth": truth} for truth in "aab" * 300]
-    stream = "\n".join(map(json.dumps, lines))
-    done = run("monitor", out, input=stream)
-    assert done.exit_code == 3 and "ALARM" in done.stdout
-    fine = run("monitor", out, "--json", input=json.dumps(lines[0]) + "\n\n")
-    assert fine.exit_code == 0 and json.loads(fine.stdout)["labelled"] == 1
-    bad = run("monitor", out, input="[1]\n")
-    assert bad.exit_code == 1 and "line 1" in str(bad.exception)
-    (file := tmp_path / "stream.jsonl").write_bytes(json.dumps(lines[0]).encode() + b"\n\xe9\n")
-    for result in (run("monitor", out, file), run("monitor", out, input=file.read_bytes())):
-        assert isinstance(result.exception, InputError)
-        assert "line 2 is not a JSON object in UTF-8" in str(result.exception)
+@pytest.fixture
+def monitor(table) -> PredictionMonitor:
+    return PredictionMonitor(certify_plain(read_plain(table), error=0.15).certificate)
+
+
+def test_a_monitor_counts_given_and_labelled_answers_and_alarms(monitor):
+    least, right = monitor.threshold, {"prediction": "a", "truth": "a"}
+    for _ in range(500):
+        monitor.see(right | {"confidence": str(least)})
+        monitor.see({"prediction": "a", "truth": "b", "confidence": str(least - 1e-6)})  # not given
+        monitor.see({"prediction": "a", "truth": "", "confidence": "1"})  # given, not labelled
+        monitor.see(right | {"truth": "b", "confidence": "1", "trained": "true"})
+    state = monitor.state
+    assert (monitor.read, monitor.given, state.labelled, state.broken) == (2000, 1500, 500, 0)
+    for _ in range(100):
+        monitor.see({"prediction": "a", "truth": "b", "confidence": "1"})
+    assert not state.alarm and monitor.state.alarm and monitor.drift.warned == {"confidence"}
+    with pytest.raises(InputError, match="needs a confidence"):
+        monitor.see(right)
+
+
+@pytest.mark.parametrize("shared", [{"group": "x"}, {"text": "One  text!"}, {"text": "one TEXT"}])
+def test_a_monitor_counts_rows_of_a_group_or_text_once(monitor, shared):
+    for n in range(300):
+        row = {"group": str(n), "text": f"text {n}"} if n % 2 else shared | {"text": "One text"}
+        monitor.see(row | {"prediction": "a", "truth": "aab"[n % 3], "confidence": "1"})
+    assert (monitor.read, monitor.state.labelled) == (300, 151)
+
+
+@pytest.mark.parametrize("name", ["stream.jsonl", "stream.csv", "-"])
+def test_monitor_reads_the_table_that_certify_reads(table, tmp_path, monkeypatch, name):
+    out, named = tmp_path / "certificate.toml", tmp_path / "named.csv"
+    rows = [row | {"y": row["prediction"]} for row in draw_rows(400, 6)]
+    keys = ["truth", "confidence", "y"]
+    lines = [keys, *([row[key] for key in keys] for row in rows)]
+    named.write_text("\n".join(map(",".join, lines)))
+    done = run("certify", named, "--prediction-column", "y", "--error", "0.15", "--out", out)
+    assert done.exit_code == 0, done.output
+    objects = "\n\n".join(json.dumps({key: row[key] for key in keys}) for row in rows)
+    text = named.read_text() if name.endswith("csv") else objects
+    (path := tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
+    more = {"input": path.read_bytes()} if name == "-" else {}
+    done = run("monitor", out, "-" if name == "-" else path, "--json", **more)
+    assert done.exit_code == 0, done.output
+    counts, certificate = json.loads(done.stdout), Certificate.read(out)
+    given = [r for r in rows if float(r["confidence"]) >= certificate.threshold]
+    assert (counts["read"], counts["given"], counts["labelled"]) == (400, len(given), len(given))
+    assert counts["wrong"] == sum(r["y"] != r["truth"] for r in given)
+    wrong = [{"y": "z", "truth": "a", "confidence": 1} for _ in range(300)]
+    done = run("monitor", out, input="\n".join(map(json.dumps, wrong)))
+    assert done.exit_code == 3 and done.stdout.startswith("ALARM: more than 15%")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("[1]", "row 1: expected an object"),
+        ('{"prediction": "a", "confidence": 1e999}', "line 1: .* 1e999 is too large"),
+        ('{"prediction": "a", "confidence": true}', "'confidence' is 'true', expected a finite"),
+        ('{"prediction": "", "confidence": 1}', "'prediction' is empty"),
+        ('{"truth": "a", "confidence": 1}', "no column for the prediction"),
+        ('{"prediction": "a"}', "needs a confidence"),
+        ("prediction", "line 1: not JSON"),
+    ],
+)
+def test_a_monitor_refuses_what_certify_refuses(monitor, tmp_path, line, message):
+    (path := tmp_path / "stream.jsonl").write_text(line)
+    with pytest.raises(InputError, match=message):
+        monitor.watch(path)
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,22 @@ def read_rows(
         raise InputError(f"cannot read {path}: {' '.join(str(reason).split())}") from error
 
 
+def stream_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a file; those of standard input as they come.
+
+    Raises:
+        InputError: As `read_rows`.
+    """
+    if path != STANDARD_INPUT:
+        yield from read_rows(path)
+        return
+    source: Any = sys.stdin.buffer
+    try:
+        yield from _json(source, None)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {' '.join(str(error).split())}") from error
+
+
 def is_table(path: Path) -> bool:
     """Return True if all values in the file are texts."""
     return path.suffix.lower() in (*_DELIMITERS, _EXCEL)

@@ -28,7 +28,6 @@ from lastword.trust.automation import Automation, Errors
 from lastword.trust.calibration import Calibration
 from lastword.trust.claims import Finding, Trial, best_of, gain_over
 from lastword.trust.evidence import Evidence
-from lastword.trust.monitor import Monitor, PredictionMonitor
 from lastword.trust.policy import BATCH, Policy, family, is_probe
 from lastword.trust.second_round import DrawnRows
 from lastword.trust.subject import CertifiedProbe, Predictions, Subject
@@ -256,21 +255,13 @@ class Certificate:
         unsure = self.threshold is not None and decision.probabilities.max() < self.threshold
         return replace(decision, deferred=bool(unsure))
 
-    def monitor(self) -> PredictionMonitor:
-        """Return a monitor of a stream of answers.
-
-        Raises:
-            CertificateError: It has no guarantee about errors.
-        """
+    @property
+    def error_rate(self) -> float | None:
+        """The largest share of wrong answers among those given; None if none is guaranteed."""
         if self.threshold is not None and self.automation is not None:
-            rate = self.automation.error
-        elif "accuracy_at_least" in self.worth:
-            rate = 1 - self.worth["accuracy_at_least"]
-        else:
-            raise CertificateError("it guarantees no error rate; certify with --error")
-        # A monitor needs a rate inside (0, 1), and a bound of the accuracy may be 0 or 1.
-        state = Monitor(min(max(rate, 1e-6), 1 - 1e-6), self.terms.delta)
-        return PredictionMonitor(self.threshold, state)
+            return self.automation.error
+        least = self.worth.get("accuracy_at_least")
+        return None if least is None else 1 - least
 
     def check(self, used: Subject) -> None:
         """Refuse a model, Theta or chat template that differs from the certificate's.

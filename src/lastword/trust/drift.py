@@ -159,14 +159,12 @@ def statistics(decision: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in watched.items() if value is not None}
 
 
-def sampled(likeness: Sequence[float]) -> dict[str, tuple[float, ...]]:
-    """Return the reference of a probe's certificate: its likeness of labelled texts.
-
-    Args:
-        likeness: Conformal p-values of the texts that tested it; empty if it reads no state.
-    """
-    some = np.random.default_rng(0).permutation(likeness)[:REFERENCE].tolist()
-    return {LIKENESS: tuple(map(rounded, some))} if some else {}
+def sampled(
+    values: Sequence[float] | np.ndarray, name: str = LIKENESS
+) -> dict[str, tuple[float, ...]]:
+    """Return the reference of one statistic, such as a probe's likeness of labelled texts."""
+    some = np.random.default_rng(0).permutation(values)[:REFERENCE].tolist()
+    return {name: tuple(map(rounded, some))} if some else {}
 
 
 def rounded(value: float) -> float:

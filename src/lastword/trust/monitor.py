@@ -21,7 +21,6 @@ import numpy as np
 from jaxtyping import Float
 
 from lastword.errors import InputError
-from lastword.files.cells import cell_text
 
 # lambda alpha: the share of the wealth that is lost if the answer is not broken. Small bets win at
 # rates slightly above alpha, where large ones lose on average. At alpha = 0.05 the largest, 0.9,
@@ -135,47 +134,3 @@ class Monitor:
             wealth=tuple(log_restarted(wealth, self.labelled, broken, self.alpha).tolist()),
         )
         return replace(after, alarm=self.alarm or after.log_wealth >= -math.log(self.delta))
-
-
-@dataclass
-class PredictionMonitor:
-    """Decides which predictions are given, and tests if the guarantee still holds (section 13).
-
-    With a threshold it tests the errors of the answers that are given; without one, the errors of
-    all answers against the certified accuracy. The choice of the answers that get their truth must
-    not depend on whether they were right.
-
-    Attributes:
-        threshold: Minimum confidence of a given answer; None to give all.
-        state: Counts and bets on the labelled answers so far.
-    """
-
-    threshold: float | None
-    state: Monitor
-
-    def allows(self, prediction: str, confidence: float | None = None) -> bool:
-        """Return True if the confidence of a prediction reaches the threshold.
-
-        Raises:
-            InputError: There is a threshold, and the confidence is missing or nan.
-        """
-        if self.threshold is None:
-            return True
-        if confidence is None or confidence != confidence:
-            raise InputError(f"the prediction {prediction!r:.40} needs its confidence, a number")
-        return confidence >= self.threshold
-
-    def observe(self, prediction: str, confidence: float | None, truth: str) -> bool:
-        """Count a labelled answer, and return True if the alarm has gone off.
-
-        Prediction and truth are compared as the cells of a table: 7, 7.0 and "7" are equal.
-
-        Raises:
-            InputError: As in `allows`, or the truth is missing.
-        """
-        answer, right = (cell_text(value).strip() for value in (prediction, truth))
-        if not right:
-            raise InputError(f"the prediction {answer!r:.40} has no truth: leave it out")
-        if self.allows(prediction, confidence):
-            self.state = self.state.seen(answer != right)
-        return self.state.alarm

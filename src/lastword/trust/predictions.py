@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from lastword.errors import InputError
+from lastword.errors import CertificateError, InputError
 from lastword.files.cells import cell_text, spelling
-from lastword.files.rows import guessed_name, read_rows, require_rows
+from lastword.files.rows import Row as FileRow
+from lastword.files.rows import guessed_name, read_rows, require_rows, stream_rows
 from lastword.files.wording import counted
 from lastword.model.weights.identity import text_digest
 from lastword.trust.automation import (
@@ -34,8 +35,10 @@ from lastword.trust.automation import (
 )
 from lastword.trust.certificate import Certificate, now
 from lastword.trust.claims import Trial
+from lastword.trust.drift import Drift, rounded, sampled
 from lastword.trust.evidence import Evidence
 from lastword.trust.groups import SEED, normal, numbers
+from lastword.trust.monitor import Monitor
 from lastword.trust.policy import OFF, PREDICTION, Policy
 from lastword.trust.second_round import deal
 from lastword.trust.subject import Predictions
@@ -107,13 +110,17 @@ class PlainTable:
 
     @cached_property
     def groups(self) -> Int[np.ndarray, " labelled"]:
-        """The number of each labelled row's group: rows with one group value, or one text."""
+        """The number of each labelled row's group."""
+        return numbers([self.marks[place] for place in np.flatnonzero(self.labelled)])
+
+    @cached_property
+    def marks(self) -> list[list[str]]:
+        """What each row has in common with others of its group: its group's name, and its text."""
         pairs = zip(self.cells("group"), map(normal, self.cells("text")), strict=True)
-        marks = [
+        return [
             [f"{kind} {key}" for kind, key in (("group", group), ("text", text)) if key]
             for group, text in pairs
         ]
-        return numbers([marks[place] for place in np.flatnonzero(self.labelled)])
 
     @property
     def digest(self) -> str:
@@ -142,11 +149,14 @@ def read_plain(
     """
     notes: list[str] = []
     rows = require_rows(read_rows(path, notes.append, encoding), path)
-    if bad := [row for row in rows if row.error is not None]:
-        raise InputError(f"{path}, {bad[0].place}: {bad[0].error}")
-    values = [{name: str(cell_text(v)).strip() for name, v in row.value.items()} for row in rows]
-    places = [row.place for row in rows]
+    values, places = [_texts(row, str(path)) for row in rows], [row.place for row in rows]
     return plain_table(values, columns, name or path.stem, places, notes, str(path))
+
+
+def _texts(row: FileRow, source: str) -> Row:
+    if row.error is not None or not isinstance(row.value, Mapping):
+        raise InputError(f"{source}, {row.place}: {row.error or 'expected an object'}")
+    return {name: str(cell_text(value)).strip() for name, value in row.value.items()}
 
 
 def plain_table(
@@ -156,16 +166,23 @@ def plain_table(
     places: Sequence[str] = (),
     notes: Sequence[str] = (),
     source: str = "the table",
+    *,
+    truths: bool = True,
 ) -> PlainTable:
-    """Return rows as a plain table; arguments and errors are those of `read_plain`."""
+    """Return rows as a plain table; arguments and errors are those of `read_plain`.
+
+    Without `truths`, no row needs a truth.
+    """
     names = list(dict.fromkeys(name for row in rows for name in row))
-    columns, guesses = _guessed(names, columns or {}, source)
+    columns, guesses = _guessed(names, columns or {}, source, truths=truths)
     table = PlainTable(name, rows, columns)
     places = places or [f"row {n}" for n in range(1, len(rows) + 1)]
     for meaning in ("prediction", "rival", "confidence"):
         for place, cell in zip(places, table.cells(meaning), strict=True):
             if meaning in columns and (fault := _fault(meaning, cell)) is not None:
                 raise InputError(f"{source}, {place}: {columns[meaning]!r} {fault}")
+    if not truths:
+        return table
     if not (table.truths != "").any():
         raise InputError(f"{source}: no row has a truth in the column {columns['truth']!r}")
     if not table.labelled.any():
@@ -173,7 +190,9 @@ def plain_table(
     return replace(table, notes=(*notes, *guesses, *_notes(table)))
 
 
-def _guessed(names: Sequence[str], chosen: Columns, source: str) -> tuple[Columns, list[str]]:
+def _guessed(
+    names: Sequence[str], chosen: Columns, source: str, *, truths: bool
+) -> tuple[Columns, list[str]]:
     """Return the columns by their meaning, and a note about those that were guessed."""
     by_name = {name.strip().casefold(): name for name in reversed(names)}
     columns, guesses = dict(chosen), []
@@ -185,7 +204,7 @@ def _guessed(names: Sequence[str], chosen: Columns, source: str) -> tuple[Column
         if free := [name for name in candidates if name not in columns.values()]:
             columns[meaning] = free[0]
             guesses.append(f"{meaning} is column {guessed_name(free[0], names)}")
-        elif meaning in ("prediction", "truth"):
+        elif meaning == "prediction" or (meaning == "truth" and truths):
             raise InputError(
                 f"{source} has no column for the {meaning}; it has {', '.join(names)}. Name it: "
                 f"{meaning}=NAME (in a command --{meaning}-column NAME)"
@@ -299,14 +318,16 @@ def certify_plain(
     curve: tuple[Rung, ...] = ()
     if pool is not None:
         curve = tuple(rungs(pool[labelled], wrong, groups, quantiles(pool), pool))
+    known = [] if pool is None else pool[labelled][np.unique(groups, return_index=True)[1]]
     certificate = Certificate(
-        Predictions(table.name, table.digest),
+        Predictions(table.name, table.digest, table.columns),
         terms,
         OFF,
         trials,
         None if error is None else Automation(error, climb(curve, error, delta)),
         Errors.of(wrong, groups),
         date=now(),
+        reference=sampled(known, "confidence"),
     )
     return PlainFinding(table, certificate, curve)
 
@@ -324,3 +345,67 @@ def next_rows(table: PlainTable, count: int = NEXT) -> list[Row]:
     texts = zip(places, table.cells("text")[places], strict=True)
     copies = numbers([[normal(text) or f"row {place}"] for place, text in texts])
     return [table.rows[place] for place in places[deal(copies.tolist(), SEED)][:count]]
+
+
+class PredictionMonitor:
+    """Tests on a stream of predictions if a certificate's guarantee still holds (section 13).
+
+    One answer of each group and text counts: its first labelled one tests the error among the
+    answers that are given, and its first one tests the drift of the confidence. The choice of the
+    answers that get their truth must not depend on whether they were right.
+
+    Attributes:
+        threshold: Minimum confidence of a given answer; None to give all.
+        state: Counts and bets on the labelled answers so far.
+        read: Number of answers so far.
+        given: Number of those that are given.
+
+    Raises:
+        CertificateError: The certificate has no guarantee about errors.
+    """
+
+    def __init__(self, certificate: Certificate) -> None:
+        """Start the tests."""
+        if (rate := certificate.error_rate) is None:
+            raise CertificateError("it guarantees no error rate; certify with --error")
+        delta, subject = certificate.terms.delta, certificate.subject
+        self.threshold = certificate.threshold
+        # A monitor needs a rate inside (0, 1), and a bound of the accuracy may be 0 or 1.
+        self.state = Monitor(min(max(rate, 1e-6), 1 - 1e-6), delta)
+        self.drift = Drift(certificate.reference, delta)
+        self.read = self.given = 0
+        self._columns = subject.columns if isinstance(subject, Predictions) else {}
+        self._tested: dict[str, set[str]] = {"drift": set(), "truth": set()}
+
+    def watch(self, path: Path) -> None:
+        """Read a table, or lines of JSON from standard input as they come, until an alarm.
+
+        Raises:
+            InputError: As `read_plain`, or there is a threshold and no confidence.
+        """
+        for row in stream_rows(path):
+            self.see(_texts(row, str(path)), str(path), row.place)
+            if self.state.alarm:
+                break
+
+    def see(self, row: Row, source: str = "the stream", place: str = "") -> None:
+        """Count one answer, and test it."""
+        place = place or f"row {self.read + 1}"
+        chosen = {meaning: name for meaning, name in self._columns.items() if name in row}
+        one = plain_table([row], chosen, places=[place], source=source, truths=False)
+        sure = None if one.confidence is None else float(one.confidence[0])
+        if self.threshold is not None and sure is None:
+            raise InputError(f"{source}, {place}: it needs a confidence; the certificate has one")
+        given = self.threshold is None or sure is None or sure >= self.threshold
+        self.read, self.given = self.read + 1, self.given + given
+        (marks,) = one.marks
+        if sure is not None and self._first("drift", marks):
+            self.drift.see({"confidence": rounded(sure)})
+        if given and one.labelled[0] and self._first("truth", marks):
+            self.state = self.state.seen(bool(one.predictions[0] != one.truths[0]))
+
+    def _first(self, test: str, marks: Sequence[str]) -> bool:
+        """Return True if no row of the same group or text has been tested before."""
+        alone = self._tested[test].isdisjoint(marks)
+        self._tested[test].update(marks)
+        return alone

@@ -85,10 +85,12 @@ class Predictions:
     Attributes:
         name: The user's name of the system.
         table: Digest of the labelled table.
+        columns: The table's columns, by their meaning.
     """
 
     name: str
     table: str
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
