@@ -69,8 +69,8 @@ class Oversight:
         self._keeps_texts = settings.keep_texts
         terms = certificate.terms
         self.monitors = {BREAKS: Monitor(terms.watched, terms.delta)}
-        if certificate.threshold is not None:
-            self.monitors[ERRORS] = certificate.monitor().state
+        if certificate.threshold is not None and certificate.error_rate is not None:
+            self.monitors[ERRORS] = Monitor(certificate.error_rate, terms.delta)
         self.drift = Drift(certificate.reference, terms.delta)
         with self._ledger.event():
             self._catch_up(anew=True)
