@@ -72,6 +72,8 @@ def test_an_invalid_item_is_named_by_its_place(source, message):
 def test_one_dictionary_or_one_text_is_not_a_list():
     with pytest.raises(InputError, match="expected many items, got a dictionary"):
         next(tracer().correct_many(ROWS[0]))
+    with pytest.raises(InputError, match="columns 1 and 2 are both named 'prompt'"):
+        next(tracer().correct_many(pd.DataFrame([["w4", "w5"]], columns=["prompt", "prompt"])))
     with pytest.raises(ItemError, match="candidates: expected a list, not 'lamps'"):
         tracer().correct("w4 w9", "lamps")
     with pytest.raises(ItemError, match="content_free: .*, not"):

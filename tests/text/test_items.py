@@ -122,7 +122,7 @@ def test_missing_undecodable_and_empty_files(tmp_path):
     with pytest.raises(InputError, match="cannot read"):
         read_items(tmp_path / "none.jsonl")
     (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "\xe9"}')
-    (bad,) = read_items(tmp_path / "latin.jsonl")
-    assert isinstance(bad, ItemError) and "byte 13 (0xE9) is not valid UTF-8" in str(bad)
+    with pytest.raises(InputError, match=r"line 1: byte 13 \(0xE9\) is not valid UTF-8"):
+        read_items(tmp_path / "latin.jsonl")
     with pytest.raises(InputError, match="no items"):
         require_items(read(tmp_path, "", " "), "x.jsonl")

@@ -3,11 +3,9 @@
 import codecs
 
 from lastword.errors import InputError
-from lastword.files.wording import counted, shorten
+from lastword.files.wording import shorten
 
-UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-SAMPLE = 2**16  # bytes for guessing an encoding
-_SURE = 20  # a guess from fewer bytes beyond ASCII is often wrong
+_SAMPLE = 2**16  # bytes for guessing an encoding
 # Common encodings of tables; among all of Python's, guesses are often rare ones.
 _USUAL = [f"cp{page}" for page in (*range(1250, 1259), 932, 949)]
 _USUAL += ["gb18030", "big5", "euc_jp", "koi8_r", "mac_roman"]
@@ -22,7 +20,7 @@ def decode(raw: bytes, encoding: str | None = None) -> tuple[str, str]:
     """
     if encoding is not None:
         try:
-            return raw.decode(codecs.lookup(encoding).name).removeprefix("\ufeff"), encoding
+            return raw.decode(encoding).lstrip("\ufeff"), encoding
         except LookupError as error:
             raise InputError(
                 f"--encoding {encoding}: no such encoding; known ones are utf-8, cp1252, gb18030"
@@ -31,31 +29,16 @@ def decode(raw: bytes, encoding: str | None = None) -> tuple[str, str]:
             raise ValueError(f"{_place(raw, error)} is not valid {encoding}") from error
     if raw.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         raise ValueError("it looks like UTF-32: pass --encoding utf-32")
-    if raw.startswith(UTF16):
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return raw.decode("utf-16"), "UTF-16"
-    refuse_utf16(raw)
+    if raw.count(b"\0") > len(raw) / 4:
+        name = "utf-16-be" if raw.startswith(b"\0") else "utf-16-le"
+        raise ValueError(f"it looks like UTF-16 without a mark: pass --encoding {name}")
     try:
-        return raw.decode("utf-8-sig"), "UTF-8"
+        # A file that was exported twice has two byte-order marks.
+        return raw.decode().lstrip("\ufeff"), "UTF-8"
     except UnicodeDecodeError as error:
         raise ValueError(_advice(raw, error)) from error
-
-
-def refuse_utf16(raw: bytes, share: float = 0.25) -> None:
-    """Raise a ValueError if more than a share of the bytes are zeros, as in UTF-16."""
-    if raw.count(b"\0") > len(raw) * share:
-        # The right byte order gives more ASCII: spaces, digits and line ends in every language.
-        texts = {name: raw[:SAMPLE].decode(name, "replace") for name in ("utf-16-le", "utf-16-be")}
-        name = max(texts, key=lambda name: sum(map(str.isascii, texts[name])))
-        raise ValueError(f"it looks like UTF-16 without a mark: pass --encoding {name}")
-
-
-def refuse_other(raw: bytes) -> None:
-    """Raise a ValueError with a guess if three characters, and most beyond ASCII, are not UTF-8."""
-    try:
-        raw.decode()
-    except UnicodeDecodeError as error:
-        if raw.decode("utf-8", "replace").count("\ufffd") > 2 and not _is_mostly_utf8(raw):
-            raise ValueError(_advice(raw, error)) from error
 
 
 def _place(raw: bytes, error: UnicodeDecodeError) -> str:
@@ -67,27 +50,18 @@ def _place(raw: bytes, error: UnicodeDecodeError) -> str:
 
 def _advice(raw: bytes, error: UnicodeDecodeError) -> str:
     where = f"{_place(raw, error)} is not valid UTF-8"
-    if _is_mostly_utf8(raw):
+    beyond = [c for c in raw[:_SAMPLE].decode("utf-8", "replace") if not c.isascii()]
+    if beyond.count("\ufffd") < len(beyond) / 2:
         return f"{where}, while other lines are. Correct it, and save the file as UTF-8"
-    refuse_utf16(raw, share=0.02)
     from charset_normalizer import from_bytes
 
-    begin = max(0, error.start - SAMPLE // 2)
-    part = raw[begin : begin + SAMPLE]
-    best = from_bytes(part, cp_isolation=_USUAL).best()
+    begin = max(0, error.start - _SAMPLE // 2)
+    best = from_bytes(raw[begin : begin + _SAMPLE], cp_isolation=_USUAL).best()
     if best is None:
         return f"{where}. Save the file as UTF-8, or pass its encoding: --encoding cp1252"
-    end = raw.find(b"\n", error.start)
-    line = raw[raw.rfind(b"\n", 0, error.start) + 1 : end if end > 0 else None]
+    line = raw[raw.rfind(b"\n", 0, error.start) + 1 :].partition(b"\n")[0]
     sample = shorten(line.decode(best.encoding, "replace").strip(), 60)
-    beyond = sum(byte > 127 for byte in part)
-    doubt = f" from only {counted(beyond, 'byte')}, often wrong," if beyond < _SURE else ""
     return (
-        f"{where}. Save the file as UTF-8, or pass its encoding. A guess{doubt} is --encoding "
-        f"{best.encoding}, which reads this line as {sample!r}"
+        f"{where}. Save the file as UTF-8, or pass its encoding. A guess, which may be wrong, is "
+        f"--encoding {best.encoding}: it reads this line as {sample!r}"
     )
-
-
-def _is_mostly_utf8(raw: bytes) -> bool:
-    characters = [c for c in raw[:SAMPLE].decode("utf-8", "replace") if not c.isascii()]
-    return characters.count("\ufffd") < len(characters) / 2

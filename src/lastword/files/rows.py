@@ -1,28 +1,30 @@
 """Rows of a file, each with its place: JSON lines, a JSON array, CSV, TSV, Excel or Parquet."""
 
-import codecs
+import csv
 import io
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lastword.errors import InputError
 from lastword.files.cells import spelling, unique_names
-from lastword.files.delimited import delimited
-from lastword.files.encoding import SAMPLE, UTF16, decode, refuse_other, refuse_utf16
+from lastword.files.encoding import decode
 from lastword.files.strict_json import from_json
 from lastword.files.workbook import workbook
 
 STANDARD_INPUT = Path("-")
-LINE_BYTES = 2**24  # maximum length of a line of JSON; far more than a model can read
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_USUAL = {".csv": ",", ".tsv": "\t"}
 _EXCEL = ".xlsx"
 _FORM = "a JSON list or one JSON object per line"
 _ID = re.compile(r"(^|[ _.-])(id|Id|ID|nr|Nr|NR)$|[a-z](I[dD]|Nr)$")
+_SAMPLE = 2**16  # characters for guessing the separator
+# Excel's declaration of the separator, before the header. Saving the file again adds separators.
+_SEP = re.compile(r'\s*"?sep=(.)"?\1*[ \t]*(\r\n|\r|\n)', re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,7 @@ def read_rows(
 ) -> list[Row]:
     """Return the rows of a table, a Parquet file or, by default, JSON.
 
-    Blank lines and a byte-order mark are skipped. The cell of a table is a text or None. A line of
-    JSON beyond 16 MiB becomes an error, and is never completely in memory. A line that is not UTF-8
-    becomes an error if most of the file is.
+    Blank lines and a byte-order mark are skipped. The cell of a table is a text or None.
 
     Args:
         path: The file; its ending determines the format, and `-` is standard input.
@@ -63,14 +63,11 @@ def read_rows(
             return [Row(f"row {n}", value) for n, value in enumerate(_parquet(path), start=1)]
         if ending == _EXCEL:
             return [Row(f"row {n}", value) for n, value in workbook(path, say)]
-        standard = path == STANDARD_INPUT
-        source: Any = nullcontext(sys.stdin.buffer) if standard else path.open("rb")
-        with source as file:
-            usual = _DELIMITERS.get(ending)
-            if usual is None:
-                return list(_json(file, encoding))
-            rows = enumerate(delimited(file.read(), usual, say, encoding), start=1)
-            return [Row(f"row {n}", value, error) for n, (value, error) in rows]
+        raw = sys.stdin.buffer.read() if path == STANDARD_INPUT else path.read_bytes()
+        text, name = decode(raw, encoding)
+        if (usual := _USUAL.get(ending)) is None:
+            return _json(text)
+        return _delimited(text, usual, say, name)
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or error or type(error).__name__
         raise InputError(f"cannot read {path}: {' '.join(str(reason).split())}") from error
@@ -94,7 +91,7 @@ def stream_rows(path: Path) -> Iterator[Row]:
 
 def is_table(path: Path) -> bool:
     """Return True if all values in the file are texts."""
-    return path.suffix.lower() in (*_DELIMITERS, _EXCEL)
+    return path.suffix.lower() in (*_USUAL, _EXCEL)
 
 
 def id_column(columns: Sequence[str]) -> str | None:
@@ -123,65 +120,74 @@ def _parquet(path: Path) -> list[Any]:
         raise ValueError(str(error)) from error
 
 
-def _json(file: io.BufferedIOBase, encoding: str | None) -> Iterator[Row]:
-    # `begun` is True from the first line that is not blank: only that one may open an array.
-    begun, sample = False, bytearray()
-    for n, line in enumerate(_lines(file), start=1):
-        if n == 1 and (encoding is not None or line.startswith(UTF16)):
-            text, _ = decode(line + file.read(), encoding)
-            yield from _json(io.BytesIO(text.encode()), None)
-            return
-        if n == 1:
-            refuse_utf16(line)
-            line = line.removeprefix(codecs.BOM_UTF8)
-        if not begun and line.lstrip().startswith(b"["):
-            values = from_json(decode(line + file.read())[0])
-            yield from (Row(f"row {n}", value) for n, value in enumerate(values, start=1))
-            return
-        begun = begun or not line.isspace()
-        if len(line) > LINE_BYTES:
-            yield Row(f"line {n}", error=f"longer than {LINE_BYTES // 2**20} MiB; shorten it")
-        elif line.strip():
-            yield _line(f"line {n}", line)
-        if len(sample) < SAMPLE:  # an empty line for every line of ASCII keeps the lines' numbers
-            sample += b"\n" if line.isascii() or len(line) > LINE_BYTES else line
-    refuse_other(bytes(sample))
+def _json(text: str) -> list[Row]:
+    if text.lstrip().startswith("["):
+        return [Row(f"row {n}", value) for n, value in enumerate(from_json(text), start=1)]
+    # `splitlines` would also split at U+2028, which JSON strings may contain.
+    lines = enumerate(text.split("\n"), start=1)
+    return [_line(f"line {n}", line) for n, line in lines if line.strip()]
 
 
-def _lines(file: io.BufferedIOBase) -> Iterator[bytes]:
-    """Yield the lines; a line that is too long is cut, but not to an allowed length."""
-    # The file is binary, because a text file also splits at U+2028, which JSON strings may contain.
-    while line := file.readline(LINE_BYTES + 1):
-        yield line
-        while len(line) > LINE_BYTES and not line.endswith(b"\n"):
-            line = file.readline(LINE_BYTES + 1)
-
-
-def _line(place: str, line: bytes) -> Row:
+def _line(place: str, line: str) -> Row:
     try:
-        return Row(place, from_json(line.decode().strip()))
-    except UnicodeDecodeError as error:
-        byte = f"byte {error.start + 1} (0x{line[error.start]:02X})"
-        return Row(place, error=f"{byte} is not valid UTF-8")
+        return Row(place, from_json(line.strip()))
     except (ValueError, RecursionError) as error:
         return Row(place, error=f"not JSON: {error}")
 
 
+def _delimited(text: str, usual: str, say: Callable[[str], None], encoding: str) -> list[Row]:
+    """Return the rows of CSV or TSV, as programs and spreadsheets write them."""
+    declared = _SEP.match(text)
+    body = text[declared.end() :] if declared else text
+    delimiter = declared[1] if declared else _delimiter(body[:_SAMPLE], usual)
+    form = f"{encoding}, separated by {SEPARATORS.get(delimiter, repr(delimiter))}"
+    if not declared and (encoding == "UTF-16" or delimiter != usual):
+        say(f"guessed: the table is {form}")
+    skipped = len(declared[0].splitlines()) if declared else 0
+    csv.field_size_limit(2**31 - 1)
+    # Line ends are kept as they are, because cells in quotes may contain them.
+    reader = csv.reader(io.StringIO(body, newline=""), delimiter=delimiter, strict=True)
+    names, rows, begin = list[str](), list[Row](), 1
+    try:
+        for cells in reader:
+            begin = reader.line_num + 1  # of the next row
+            if cells and names:
+                rows.append(_cells(f"row {len(rows) + 1}", names, cells, form))
+            elif cells:
+                names = unique_names(cells)
+    except csv.Error as error:
+        # A quote that is never closed takes in the lines after it, up to the end of the file.
+        unclosed = reader.line_num > begin
+        why = "a quote in this row is never closed" if unclosed else str(error)
+        place = f"line {skipped + begin}"
+        raise ValueError(f"{place}: {why}; double each quote (read as {form})") from error
+    return rows
+
+
+def _cells(place: str, names: list[str], cells: list[str], form: str) -> Row:
+    if len(cells) > len(names):
+        return Row(place, error=f"more fields than names in the first line (read as {form})")
+    missing = [None] * (len(names) - len(cells))
+    return Row(place, dict(zip(names, [*cells, *missing], strict=True)))
+
+
+def _delimiter(text: str, usual: str) -> str:
+    """Return the separator in the first line; if there are several, `csv.Sniffer` decides."""
+    first = text.lstrip("\r\n").partition("\n")[0]
+    present = [mark for mark in SEPARATORS if mark in first]
+    if len(present) > 1:
+        with suppress(csv.Error):
+            return csv.Sniffer().sniff(text, "".join(present)).delimiter
+    return usual if usual in present or not present else present[0]
+
+
 def read_objects(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a table or of a JSON file, each as an object.
+    """Return the rows of a table or of a JSON file.
 
     Raises:
-        InputError: It cannot be read, or a row is not an object.
+        InputError: It cannot be read, or a row has an error.
     """
-    return values_of(require_rows(read_rows(path), path), path)
-
-
-def values_of(rows: Sequence[Row], path: Path) -> list[dict[str, Any]]:
-    """Return the values of rows without errors.
-
-    Raises:
-        InputError: A row has an error.
-    """
+    rows = require_rows(read_rows(path), path)
     if bad := [row for row in rows if row.error is not None]:
         raise InputError(f"cannot read {path}: {bad[0].place}: {bad[0].error}")
     return [row.value for row in rows]

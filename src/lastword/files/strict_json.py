@@ -41,21 +41,20 @@ def from_json(text: str | bytes) -> Any:
         ValueError: It is not JSON (a `json.JSONDecodeError`), or a number is too long or too large.
         RecursionError: Its brackets are too deep.
     """
+    return json.loads(text, object_pairs_hook=_unique, parse_float=_finite)
 
-    # Readers differ on which of two equal keys counts.
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        value = dict(pairs)
-        if len(value) < len(pairs):
-            keys = [key for key, _ in pairs]
-            duplicate = next(key for key in keys if keys.count(key) > 1)
-            raise json.JSONDecodeError(
-                f"the key {duplicate!r:.40} occurs twice in an object", "", 0
-            )
-        return value
 
-    def finite(digits: str) -> float:
-        if math.isinf(value := float(digits)):
-            raise json.JSONDecodeError(f"the number {digits:.40} is too large", "", 0)
-        return value
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; readers differ on which of two equal keys counts."""
+    keys: set[str] = set()
+    for key, _ in pairs:
+        if key in keys:
+            raise json.JSONDecodeError(f"the key {key!r:.40} occurs twice in an object", "", 0)
+        keys.add(key)
+    return dict(pairs)
 
-    return json.loads(text, object_pairs_hook=unique, parse_float=finite)
+
+def _finite(digits: str) -> float:
+    if math.isinf(value := float(digits)):
+        raise json.JSONDecodeError(f"the number {digits:.40} is too large", "", 0)
+    return value

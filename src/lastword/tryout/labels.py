@@ -13,8 +13,7 @@ import numpy as np
 from lastword.decide.item import candidates_of, fields_of, item_of
 from lastword.errors import InputError
 from lastword.files.cells import cell_text, inert_cell, text_fault, unique_names
-from lastword.files.delimited import SEPARATORS
-from lastword.files.rows import guessed_name, id_column, read_rows, require_rows
+from lastword.files.rows import SEPARATORS, guessed_name, id_column, read_rows, require_rows
 from lastword.files.strict_json import rows_digest
 from lastword.files.wording import counted
 from lastword.text.items import Item, rows_of
