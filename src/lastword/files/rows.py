@@ -4,7 +4,7 @@ import csv
 import io
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +74,7 @@ def read_rows(
 
 
 def stream_rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a file; those of standard input as they come.
+    """Yield the rows of a file; those of standard input, one JSON object per line, as they come.
 
     Raises:
         InputError: As `read_rows`.
@@ -82,11 +82,9 @@ def stream_rows(path: Path) -> Iterator[Row]:
     if path != STANDARD_INPUT:
         yield from read_rows(path)
         return
-    source: Any = sys.stdin.buffer
-    try:
-        yield from _json(source, None)
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {' '.join(str(error).split())}") from error
+    for n, line in enumerate(sys.stdin.buffer, start=1):
+        if line.strip():
+            yield _line(f"line {n}", line)
 
 
 def is_table(path: Path) -> bool:
@@ -128,7 +126,7 @@ def _json(text: str) -> list[Row]:
     return [_line(f"line {n}", line) for n, line in lines if line.strip()]
 
 
-def _line(place: str, line: str) -> Row:
+def _line(place: str, line: str | bytes) -> Row:
     try:
         return Row(place, from_json(line.strip()))
     except (ValueError, RecursionError) as error:
