@@ -276,3 +276,10 @@ def test_predictions_that_differ_only_in_spelling_are_noted() -> None:
     table = plain_table(rows)
     assert table.notes[-1].endswith("count as different: `1.0` and `1`, `Yes` and `yes`")
     assert not any("spelling" in note for note in plain_table(rows[2:]).notes)
+
+
+@pytest.mark.parametrize(("answerers", "known"), [("dd", "d"), ("de", ""), (("", "d"), "")])
+def test_a_certificate_names_the_answerer_of_all_labelled_rows(answerers, known) -> None:
+    rows = [{"prediction": "a", "truth": "a", "answerer": name} for name in answerers]
+    unlabelled = {"prediction": "a", "truth": "", "answerer": "other"}
+    assert certify_plain(plain_table([*rows, unlabelled])).certificate.subject.answerer == known

@@ -55,6 +55,7 @@ _NAMES = {
     "group": ("group",),
     "text": ("text", "input", "prompt", "message", "question", "sentence"),
     "trained": ("trained",),
+    "answerer": ("answerer",),
 }
 
 Row = Mapping[str, str]
@@ -318,9 +319,12 @@ def certify_plain(
     curve: tuple[Rung, ...] = ()
     if pool is not None:
         curve = tuple(rungs(pool[labelled], wrong, groups, quantiles(pool), pool))
+    answerers = {*table.cells("answerer")[labelled]}
     known = [] if pool is None else pool[labelled][np.unique(groups, return_index=True)[1]]
     certificate = Certificate(
-        Predictions(table.name, table.digest, table.columns),
+        Predictions(
+            table.name, table.digest, table.columns, answerers.pop() if len(answerers) == 1 else ""
+        ),
         terms,
         OFF,
         trials,

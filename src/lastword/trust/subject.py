@@ -86,11 +86,13 @@ class Predictions:
         name: The user's name of the system.
         table: Digest of the labelled table.
         columns: The table's columns, by their meaning.
+        answerer: Digest of the answerer of all labelled rows, as `lastword decide` writes it.
     """
 
     name: str
     table: str
     columns: Mapping[str, str] = field(default_factory=dict)
+    answerer: str = ""
 
     @property
     def digest(self) -> str:
