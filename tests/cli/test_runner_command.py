@@ -238,17 +238,6 @@ def middle(run: Run, model: str) -> float:
     return (readings["stored/zero/stored"] + readings["input/depth/stored"]) / 2
 
 
-def test_items_can_be_selected_by_id(run, models, items, tmp_path):
-    out = tmp_path / "runs"
-    assert run(*eval_(models[0], items, out, "--id", "i14", "--id", "i10"))[0] == 0
-    assert lastword.load_records(out)["id"].tolist() == ["i10", "i14"]
-    code, _, err = run(*eval_(models[0], items, out, "--id", "i12"))
-    assert code == 1 and "dataset.ids was" in err  # another run
-    code, _, err = run(*eval_(models[0], items, out, "--id", "99"))
-    assert code == 1 and "no item '99'; its ids are like 'i10'" in err
-    assert run(*eval_(models[0], items, out, "--id", "i12", "--limit", "1"))[0] == 2
-
-
 def test_show_prompt_needs_no_weights(run, golden, models, items, tmp_path):
     folder = tmp_path / "bare"
     folder.mkdir()

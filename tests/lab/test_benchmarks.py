@@ -101,10 +101,10 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_the_hub_and_a_file_have_the_same_fingerprint(tmp_path, hub):
     rows = truthfulqa_rows()
     there = {("truthfulqa/truthful_qa", "multiple_choice"): rows}
-    hub(lambda *name: {"validation": as_on_the_hub(there[name])})
+    hub(lambda *name, split: {"validation": as_on_the_hub(there[name])})
     published = find("truthfulqa").load()
     local = find("truthfulqa").load(write(tmp_path / "mc.json", rows))
-    assert published.source == "hub:truthfulqa/truthful_qa/multiple_choice"
+    assert published.source == "hf:truthfulqa/truthful_qa:multiple_choice"
     assert local.source == "mc.json"
     assert published.fingerprint == local.fingerprint and local.version == "v0"
     newer = write(tmp_path / "v1.json", truthfulqa_rows(40))
@@ -205,11 +205,11 @@ def test_missing_data_is_named(tmp_path, hub):
     with pytest.raises(InputError, match="no benchmark 'trivia'; known: truthfulqa"):
         find("trivia")
 
-    def offline(*_: str) -> None:
+    def offline(*_: str, split: None) -> None:
         raise ConnectionError("no\nnetwork")
 
     hub(offline)
-    with pytest.raises(InputError, match="from the hub: no network; .* --data a local file"):
+    with pytest.raises(InputError, match="cannot load .*: no network; .* --data a local file"):
         find("truthfulqa").load()
 
 
@@ -261,20 +261,14 @@ def test_qa6_is_the_text_of_the_installed_task_file(tmp_path, monkeypatch):
     file.write_text('doc_to_text: "Six.\\n\\nQ: {{question}}\\nA:"\nmetadata:\n  version: 9.5\n')
     spec = SimpleNamespace(submodule_search_locations=[str(package)])
     monkeypatch.setattr(truthfulqa, "find_spec", lambda name: spec)
-    truthfulqa._qa6.cache_clear()
-    try:
-        template = find("truthfulqa").template()
-        assert (template.name, template.version) == ("truthfulqa/qa6", "lm_eval 9.5")
-        assert template.render({"question": "Why?"}) == "Six.\n\nQ: Why?\nA:"
-        truthfulqa._qa6.cache_clear()
-        file.write_text("task: other")
-        with pytest.raises(InputError, match=r'no readable .*pip install "lastword\[lab\]"'):
+    template = find("truthfulqa").template()
+    assert (template.name, template.version) == ("truthfulqa/qa6", "lm_eval 9.5")
+    assert template.render({"question": "Why?"}) == "Six.\n\nQ: Why?\nA:"
+    file.write_text("task: other")
+    for found in (spec, None):
+        monkeypatch.setattr(truthfulqa, "find_spec", lambda name, found=found: found)
+        with pytest.raises(InputError, match=r'not readable here .*pip install "lastword\[lab\]"'):
             find("truthfulqa").template()
-        monkeypatch.setattr(truthfulqa, "find_spec", lambda name: None)
-        with pytest.raises(InputError, match=r'pip install "lastword\[lab\]"'):
-            find("truthfulqa").template()
-    finally:
-        truthfulqa._qa6.cache_clear()
 
 
 def test_templates_by_name_and_by_file(tmp_path):

@@ -40,7 +40,7 @@ def test_a_set_is_read_by_its_columns(folder):
     first, second = loaded.items(loaded.benchmark.template())
     assert (first.prompt, first.candidates) == ("Who?", ("a", "b", "c"))
     assert first.truthful == (False, False, True) and second.truthful == (False, True)
-    assert (first.id, first.blind_prompt, loaded.version) == ("0", "", "2 questions")
+    assert (first.id, first.blind_prompt, loaded.version) == ("0", "", "2 items")
     assert loaded.benchmark.name == "hf:quiz"
     question = loaded.items(loaded.benchmark.template("qa"))[1]
     assert question.prompt == "Question: Where?\nAnswer:"

@@ -17,22 +17,17 @@ def read_benchmarks(
     limit: int | None,
     seed: int | None = None,
     columns: str | None = None,
-    ids: Sequence[str] = (),
 ) -> "list[tuple[Dataset, Template]]":
     """Return every data set with each of its templates, read and rendered."""
     if seed is not None and limit is None:
         raise typer.BadParameter("--seed draws a random subset: give its size with --limit")
     if columns is not None and not any(name.startswith("hf:") for name in benchmarks):
         raise typer.BadParameter("--columns goes with --benchmark hf:NAME")
-    if ids and limit is not None:
-        raise typer.BadParameter("--id names the items: leave --limit out")
     from lastword.lab.benchmarks import find, templates_for
 
     sets = [find(name, columns) for name in dict.fromkeys(benchmarks)]
     by_set = templates_for(sets, templates)
     datasets = [b.load(data, limit=limit, seed=seed) for b in sets]
-    if ids:
-        datasets = [dataset.only(ids) for dataset in datasets]
     work = [(d, t) for d in datasets for t in by_set[d.benchmark.name]]
     for dataset, template in work:
         dataset.items(template)  # refuses a bad template before a model loads

@@ -49,12 +49,6 @@ def eval_(
     limit: opt.Limit = None,
     seed: opt.Seed = None,
     columns: opt.Columns = None,
-    id: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Item to run instead of all, by its id, such as 42 or pair/017. Repeatable."
-        ),
-    ] = None,
     blind: Annotated[
         Blind,
         typer.Option(
@@ -101,7 +95,7 @@ def eval_(
         from lastword.records.store import WHOLE, Shard
 
         part = WHOLE if shard is None else Shard.parse(shard)
-        pairs = read_benchmarks(benchmark, template or [], data, limit, seed, columns, id or ())
+        pairs = read_benchmarks(benchmark, template or [], data, limit, seed, columns)
         works = [Work(*pair, blind, record=record) for pair in pairs]
     if show_prompt:
         for work in works:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import rows_digest
 from lastword.lab.benchmarks.source import Row, Rows
-from lastword.text.items import CONTENT_FREE, Item, Message, as_dicts
+from lastword.text.items import CONTENT_FREE, Item, as_dicts
 from lastword.text.prompt_template import AS_IT_STANDS, Template
 
 Kind = Literal["mc1", "mc2"]
@@ -25,28 +25,24 @@ class Example:
 
     Attributes:
         id: Unique in its benchmark; `42/mc1` and `42/mc2` are one question of TruthfulQA.
-        fields: Variables of a template by name: texts, or values that contain texts.
+        fields: Variables of a template by name.
         blind_fields: The fields without the question (a summary's document is its question); None
             if nothing can be left out.
-        content_free_fields: The fields with content-free inputs instead of the question.
         truthful: True for each candidate that is right; None without labels.
         kind: The metric that the example is for; None for all.
-        messages: The prompt as a conversation, which only the tokenizer's chat template renders;
-            None if the prompt is a text.
-        group: A value shared with dependent examples; None if there is none.
+        ready: The user's item, whose separator, messages, group and literal are used.
+        content_free_fields: The fields with content-free inputs in the place of the question; None
+            to put these inputs into the fields that `blind_fields` changes.
     """
 
     id: str
-    fields: Mapping[str, Any]
-    blind_fields: Mapping[str, Any] | None
+    fields: Mapping[str, str]
+    blind_fields: Mapping[str, str] | None
     candidates: tuple[str, ...]
     truthful: tuple[bool, ...] | None
     kind: Kind | None = None
-    separator: str = " "
-    messages: tuple[Message, ...] | None = None
-    group: str | None = None
-    literal: bool = False
-    content_free_fields: tuple[Mapping[str, Any], ...] = ()
+    ready: Item | None = None
+    content_free_fields: tuple[Mapping[str, str], ...] | None = None
 
     @classmethod
     def of(cls, item: Item, place: int) -> "Example":
@@ -56,55 +52,42 @@ class Example:
         blind prompt is the prompt without the question. A conversation gets no blind prompt.
         """
         question, blind, free = item.question or "", item.blind_prompt, item.content_free
-        once = bool(question) and item.prompt.count(question) == 1
-        if blind is None and once and item.messages is None:
-            blind = item.prompt.replace(question, "")
-        if once and not free and item.messages is None:
-            free = tuple(item.prompt.replace(question, text) for text in CONTENT_FREE)
+        if question and item.prompt.count(question) == 1 and item.messages is None:
+            blind = item.prompt.replace(question, "") if blind is None else blind
+            free = free or tuple(item.prompt.replace(question, text) for text in CONTENT_FREE)
         return cls(
             id=str(place) if item.id is None else item.id,
             fields={"prompt": item.prompt, "question": question},
             blind_fields=None if blind is None else {"prompt": blind, "question": ""},
             candidates=item.candidates,
             truthful=item.truthful,
-            separator=item.separator,
-            messages=item.messages,
-            group=item.group,
-            literal=item.literal,
+            ready=item,
             content_free_fields=tuple({"prompt": text, "question": ""} for text in free),
         )
 
-    def _content_free(self) -> tuple[Mapping[str, Any], ...]:
+    def _content_free(self) -> tuple[Mapping[str, str], ...]:
         """Return the fields for each content-free input: given, or made from the blind fields."""
-        blind, prompt = self.blind_fields, self.fields.get("prompt")
-        if self.content_free_fields or blind is None or self.messages is not None:
-            return self.content_free_fields
+        blind = self.blind_fields
+        if self.content_free_fields is not None or blind is None:
+            return self.content_free_fields or ()
         left_out = [name for name, text in self.fields.items() if blind.get(name) != text]
-        if "prompt" in left_out and prompt != self.fields.get("question"):
-            return ()  # the question is not a field, so it cannot be replaced
         return tuple({**self.fields, **dict.fromkeys(left_out, text)} for text in CONTENT_FREE)
 
     def item(self, template: Template, *, content_free: bool = False) -> Item:
         """Return the item that a template makes of this example."""
-        blind = self.blind_fields
-        if self.messages is not None and template.text != AS_IT_STANDS:
+        item = self.ready or Item("", self.candidates, truthful=self.truthful)
+        if item.messages is not None and template.text != AS_IT_STANDS:
             rule = "goes with prompts of text, and this one is a conversation"
             raise ItemError(f"template {template.name} {rule}", self.id)
+        blind, free = self.blind_fields, self._content_free() if content_free else ()
         try:
-            return Item(
+            return replace(
+                item,
                 prompt=template.render(self.fields),
-                candidates=self.candidates,
                 id=self.id,
-                truthful=self.truthful,
-                separator=self.separator,
                 question=self.fields.get("question") or None,
                 blind_prompt=None if blind is None else template.render(blind),
-                content_free=tuple(map(template.render, self._content_free()))
-                if content_free
-                else (),
-                messages=self.messages,
-                group=self.group,
-                literal=self.literal,
+                content_free=tuple(map(template.render, free)),
             )
         except ItemError:
             raise
@@ -149,12 +132,8 @@ class Benchmark:
         if name not in self.templates:
             names = ", ".join(f"{self.name}/{v}" for v in self.templates)
             raise InputError(f"no template {self.name}/{name}; known: {names}, or a Jinja file")
-        template = self.templates[name]
-        return (
-            Template(f"{self.name}/{name}", "1", template)
-            if isinstance(template, str)
-            else template()
-        )
+        made = self.templates[name]
+        return Template(f"{self.name}/{name}", "1", made) if isinstance(made, str) else made()
 
     def load(
         self, data: Path | None = None, *, limit: int | None = None, seed: int | None = None
@@ -199,7 +178,6 @@ class Dataset:
         limit: Maximum number of questions; None for all.
         seed: Seed of the draw; None for the first questions.
         examples: The chosen examples, in the data's order.
-        ids: The ids that chose them; () for no choice by id.
     """
 
     benchmark: Benchmark
@@ -210,24 +188,6 @@ class Dataset:
     limit: int | None
     seed: int | None
     examples: tuple[Example, ...]
-    ids: tuple[str, ...] = ()
-
-    def only(self, ids: Sequence[str]) -> "Dataset":
-        """Return the set with only the named items, in the data's order.
-
-        Args:
-            ids: Ids of items, or prefixes: `42` means `42/mc1` and `42/mc2`.
-        """
-        names = [example.id for example in self.examples]
-        absent = [i for i in ids if not any(n == i or n.startswith(f"{i}/") for n in names)]
-        if absent:
-            raise InputError(
-                f"{self.benchmark.name} has no item {absent[0]!r}; its ids are like {names[0]!r}"
-            )
-        examples = tuple(
-            e for e in self.examples if any(e.id == i or e.id.startswith(f"{i}/") for i in ids)
-        )
-        return replace(self, examples=examples, ids=tuple(ids))
 
     def items(
         self, template: Template, *, blind: bool = True, content_free: bool = False
@@ -245,7 +205,6 @@ class Dataset:
             "questions": self.questions,
             "limit": self.limit,
             "seed": self.seed,
-            **({"ids": list(self.ids)} if self.ids else {}),
             "licence": self.benchmark.licence,
             "citation": self.benchmark.citation,
         }
@@ -258,12 +217,16 @@ def fingerprint(examples: Sequence[Example]) -> str:
     """
     return rows_digest(
         [
-            *(e.id, dict(e.fields), e.candidates, e.truthful, e.kind, e.separator),
-            *([] if e.messages is None else [as_dicts(e.messages)]),
-            *([] if e.group is None else [{"group": e.group}]),
+            *(e.id, dict(e.fields), e.candidates, e.truthful, e.kind),
+            *([" "] if e.ready is None else _added(e.ready)),
         ]
         for e in examples
     )
+
+
+def _added(item: Item) -> list[Any]:
+    messages = [] if item.messages is None else [as_dicts(item.messages)]
+    return [item.separator, *messages, *([] if item.group is None else [{"group": item.group}])]
 
 
 def require_count(questions: Sequence[tuple[Example, ...]], expected: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lastword.errors import InputError
 from lastword.lab.benchmarks.benchmark import Benchmark, Example
-from lastword.lab.benchmarks.source import Row, Rows
+from lastword.lab.benchmarks.source import Row, Rows, read_hub
 from lastword.text.items import Item
 from lastword.text.prompt_template import AS_IT_STANDS
 
@@ -31,7 +31,6 @@ def hub(name: str, columns: str | None) -> Benchmark:
         name=f"hf:{path.resolve().name if path.is_dir() else name}",
         read=partial(_read, name),
         parse=partial(_parse, by_role),
-        verify=lambda questions: f"{len(questions)} questions",
         templates={"prompt": AS_IT_STANDS, "qa": "Question: {{ prompt }}\nAnswer:"},
         licence="the set's own",
         citation="the set's own",
@@ -40,24 +39,7 @@ def hub(name: str, columns: str | None) -> Benchmark:
 
 def _read(name: str, data: Path | None) -> Rows:
     # --data is the folder of the published sets, and does not apply to a set named in full.
-    from datasets import DatasetDict, load_dataset
-
-    location, _, split = name.partition("@")
-    path, _, configuration = location.partition(":")
-    try:
-        dataset = load_dataset(path, configuration or None, split=split or None)
-    # `datasets` raises many kinds of errors here (offline, unknown set, broken file).
-    except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(
-            f"cannot load {name}: {reason}; name the configuration and the split as "
-            "hf:NAME:CONFIGURATION@SPLIT"
-        ) from error
-    if isinstance(dataset, DatasetDict):
-        if len(dataset) != 1:
-            raise InputError(f"{name} has splits {', '.join(dataset)}: choose one, {name}@SPLIT")
-        (dataset,) = dataset.values()
-    return Rows([dict(row) for row in dataset], f"hf:{name}")
+    return read_hub(name, "name the configuration and the split as hf:NAME:CONFIGURATION@SPLIT")
 
 
 def _parse(columns: Mapping[str, str], place: int, row: Row) -> tuple[Example, ...]:

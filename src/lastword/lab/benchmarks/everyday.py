@@ -26,16 +26,15 @@ def _read(data: Path | None) -> Rows:
 
 
 def _parse(place: int, row: Row) -> tuple[Example, ...]:
-    return tuple(_example(line) for line in row["lines"])
-
-
-def _example(line: Row) -> Example:
-    return Example(
-        id=line["id"],
-        fields={"question": line["question"]},
-        blind_fields={"question": ""},
-        candidates=tuple(line["candidates"]),
-        truthful=tuple(candidate == line["truth"] for candidate in line["candidates"]),
+    return tuple(
+        Example(
+            id=line["id"],
+            fields={"question": line["question"]},
+            blind_fields={"question": ""},
+            candidates=tuple(line["candidates"]),
+            truthful=tuple(candidate == line["truth"] for candidate in line["candidates"]),
+        )
+        for line in row["lines"]
     )
 
 

@@ -61,7 +61,7 @@ def _verify_halueval(questions: Sequence[tuple[Example, ...]]) -> str:
 
 _QA_SOURCE = Source(
     files=("halueval/qa_data.json", "HaluEval/qa_data.json", "qa_data.json"),
-    hub=("pminervini/HaluEval", "qa"),
+    hub="pminervini/HaluEval:qa",
     take=ITEMS,
 )
 _KNOWLEDGE = "Knowledge: {{ knowledge }}\nQuestion: {{ question }}\nAnswer:"
@@ -88,7 +88,7 @@ HALUEVAL_SUM = Benchmark(
             "HaluEval/summarization_data.json",
             "summarization_data.json",
         ),
-        hub=("pminervini/HaluEval", "summarization"),
+        hub="pminervini/HaluEval:summarization",
         take=ITEMS,
     ).read,
     parse=_parse_sum,

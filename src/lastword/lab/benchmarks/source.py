@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lastword.errors import InputError
+from lastword.errors import InputError, one_line
 from lastword.files.rows import read_objects
 
 Row = dict[str, Any]
@@ -27,17 +27,22 @@ class Source:
 
     Attributes:
         files: Paths in a data folder; the first that exists is read.
-        hub: (repository, configuration) of the Hugging Face set; None if there is none.
+        hub: The Hugging Face set as `read_hub` takes it; None if there is none.
         take: Number of first rows that belong to the benchmark; None for all.
     """
 
     files: tuple[str, ...]
-    hub: tuple[str, str] | None = None
+    hub: str | None = None
     take: int | None = None
 
     def read(self, data: Path | None) -> Rows:
         """Return the rows of a file or folder, or those of the hub if no path is given."""
-        table = self._from_hub() if data is None else self._from_path(data)
+        if data is not None:
+            table = self._from_path(data)
+        elif self.hub is None:
+            raise InputError(f"this set is read from a file: give --data, with {self.files[0]}")
+        else:
+            table = read_hub(self.hub, "check the network or give --data a local file")
         return Rows(table.rows[: self.take], table.source)
 
     def _from_path(self, data: Path) -> Rows:
@@ -49,32 +54,30 @@ class Source:
             raise InputError(f"{data} holds none of {', '.join(self.files)}; give --data the file")
         return Rows(read_objects(path), path.name)
 
-    def _from_hub(self) -> Rows:
-        if self.hub is None:
-            raise InputError(f"this set is read from a file: give --data, with {self.files[0]}")
-        repository, configuration = self.hub
-        try:
-            from datasets import load_dataset
-        except ImportError as error:
-            raise InputError(
-                'the hub is read through `datasets`: pip install "lastword[lab]", or give --data'
-            ) from error
-        try:
-            splits = load_dataset(repository, configuration)
-        # `datasets` raises many kinds of errors here (offline, unknown set, broken cache).
-        except Exception as error:
-            reason = " ".join(str(error).split())[:200]
-            raise InputError(
-                f"cannot load {repository} ({configuration}) from the hub: {reason}; "
-                "check the network or give --data a local file"
-            ) from error
-        if len(splits) != 1:
-            raise InputError(
-                f"{repository} ({configuration}) has splits {list(splits)}, expected 1"
-            )
-        (split,) = splits.values()
-        rows = split if self.take is None else split.select(range(min(self.take, len(split))))
-        return Rows([dict(row) for row in rows], f"hub:{repository}/{configuration}")
+
+def read_hub(name: str, advice: str) -> Rows:
+    """Return the rows of a set on the hub, or in a folder that `datasets` reads.
+
+    Args:
+        name: NAME:CONFIGURATION@SPLIT; both are optional if there is only one.
+        advice: What to do if it cannot be loaded.
+    """
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        raise InputError(f'`datasets` reads {name}: pip install "lastword[lab]"') from error
+    location, _, split = name.partition("@")
+    path, _, configuration = location.partition(":")
+    try:
+        loaded = load_dataset(path, configuration or None, split=split or None)
+    # `datasets` raises many kinds of errors here (offline, unknown set, broken cache).
+    except Exception as error:
+        raise InputError(f"cannot load {name}: {one_line(error)[:200]}; {advice}") from error
+    if isinstance(loaded, dict):
+        if len(loaded) != 1:
+            raise InputError(f"{name} has splits {', '.join(loaded)}: choose one, {name}@SPLIT")
+        (loaded,) = loaded.values()
+    return Rows([dict(row) for row in loaded], f"hf:{name}")
 
 
 def text_field(row: Row, name: str, place: int) -> str:

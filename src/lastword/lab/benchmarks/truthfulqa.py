@@ -7,7 +7,6 @@ the installed lm-evaluation-harness, because its text is not part of this packag
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -94,25 +93,20 @@ def _verify(questions: Sequence[tuple[Example, ...]]) -> str:
     return TWO_CANDIDATES[pairs]
 
 
-@lru_cache(maxsize=1)
 def _qa6() -> Template:
     """Return the template with the preamble of the installed lm-evaluation-harness."""
     import yaml
 
     spec = find_spec("lm_eval")  # finds it without the slow import
-    if spec is None or not spec.submodule_search_locations:
-        raise InputError(
-            "truthfulqa/qa6 is read from the task file of lm-evaluation-harness: "
-            'pip install "lastword[lab]", or choose --template truthfulqa/own6'
-        )
-    path = Path(next(iter(spec.submodule_search_locations))) / _TASK_FILE
+    folders = (spec and spec.submodule_search_locations) or [""]
     try:
-        task = yaml.safe_load(path.read_text(encoding="utf-8"))
+        task = yaml.safe_load((Path(folders[0]) / _TASK_FILE).read_text(encoding="utf-8"))
         text, version = task["doc_to_text"], task["metadata"]["version"]
     except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
         raise InputError(
-            f"the installed lm_eval has no readable {_TASK_FILE} ({error}): "
-            'pip install "lastword[lab]", or choose --template truthfulqa/own6'
+            f"truthfulqa/qa6 is read from {_TASK_FILE} of lm-evaluation-harness, which is not "
+            f'readable here ({error}): pip install "lastword[lab]", or choose --template '
+            "truthfulqa/own6"
         ) from error
     return Template(name="truthfulqa/qa6", version=f"lm_eval {version}", text=str(text))
 
@@ -128,7 +122,7 @@ TRUTHFULQA = Benchmark(
             "truthfulqa/mc_task.v1.json",
             "mc_task.v1.json",
         ),
-        hub=("truthfulqa/truthful_qa", "multiple_choice"),
+        hub="truthfulqa/truthful_qa:multiple_choice",
     ).read,
     parse=_parse,
     verify=_verify,
