@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from jinja2 import Environment, StrictUndefined, Template
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -30,12 +29,10 @@ from lastword.lab.report.dependence import Dependence, Gain, by_depth_panel, dep
 from lastword.lab.report.table import Column, Table, Value, to_markdown
 from lastword.methods import resolve
 from lastword.model.embedded import EMBEDDED
-from lastword.records.cells import Cell, Summary, column, mean, summarise
+from lastword.records.cells import Cell, Summary, column, mean, read_cells, summarise
 from lastword.records.derived import derive, facts_of
 from lastword.records.info import find_cells, read_run
-from lastword.records.metrics import fixed_and_broken, mc1
-from lastword.records.ragged import Lists
-from lastword.records.stored import read_cells
+from lastword.records.metrics import Rows, fixed_and_broken, mc1_rows, of_items
 from lastword.rule.theta import Theta
 from lastword.trust.paired import mcnemar
 from lastword.trust.testing import holm
@@ -275,7 +272,10 @@ def read(records: Path) -> tuple[list[Shown], list[Shown]]:
     named = [(root, cell) for root, cell in named if root.name != "peers"]
     bounds = [(root, cell) for root, cell in named if is_bound(cell)]
     real = [
-        (root, replace(cell, benchmark="chat") if root.name == "chat" else cell)
+        (
+            root,
+            Cell({**cell.info, "benchmark": "chat"}, cell.parts) if root.name == "chat" else cell,
+        )
         for root, cell in named
         if not is_bound(cell)
     ]
@@ -318,7 +318,7 @@ def judged(named: Sequence[tuple[Path, Cell]]) -> list[Shown]:
 
 def corrections(root: Path, cell: Cell) -> dict[str, Correction]:
     """Return the figures of each correction that applies to a cell."""
-    if not cell.items["blind_t_scores"].notna().all():
+    if np.isnan(cell.scores["blind_t_scores"]).any():
         return {}
     run = next(
         info
@@ -329,32 +329,26 @@ def corrections(root: Path, cell: Cell) -> dict[str, Correction]:
     scores = derive(cell, resolve(names, facts_of(run)))
     if len({tuple(sorted(texts)) for texts in values(cell, "candidates")}) > 1:
         del scores["batch-calibrated"]  # the items share no label set
-    base = list(cell.items["base_scores"])
+    base = cell.scores["base_scores"]
     figures = {name: _correction(cell, u, base) for name, u in scores.items()}
     if root.name == "jobs":  # elsewhere tokens of a candidate may differ after the blind prompt
         figures["dcpmi"] = _correction(cell, sums(cell, blind=1.0), base)
     return {name: figures[name] for name in CORRECTIONS if name in figures}
 
 
-def sums(cell: Cell, *, blind: float) -> list[np.ndarray]:
+def sums(cell: Cell, *, blind: float) -> Rows:
     """Return sums over tokens of b - blind * q; labels have equal tokens after both prompts."""
-    b, q = (Lists.of(cell.items[name]) for name in ("base_scores", "blind_scores"))
-    tokens = Lists.of(pd.Series(values(cell, "candidate_tokens")))
-    return [
-        (b.stack(one)[0] - blind * q.stack(one)[0]) * tokens.stack(one)[0]
-        for one in np.arange(len(cell.items))[:, None]
-    ]
+    b, q = (np.where(cell.present, cell.scores[n], 0.0) for n in ("base_scores", "blind_scores"))
+    tokens = values(cell, "candidate_tokens")
+    sums = np.full(b.shape, -np.inf)
+    sums[cell.present] = (b - blind * q)[cell.present] * np.concatenate(tokens)
+    return sums
 
 
-def _correction(
-    cell: Cell, scores: Sequence[np.ndarray | None], base: Sequence[np.ndarray]
-) -> Correction:
+def _correction(cell: Cell, scores: Rows, base: Rows) -> Correction:
     """Compare a correction's answers with the base's; items without scores count as the base."""
-    rows = [
-        (mc1(np.asarray(b), truths), mc1(np.asarray(b if u is None else u), truths))
-        for u, b, truths in zip(scores, base, cell.items["truthful"], strict=True)
-    ]
-    before, after = np.array(rows)[cell.mc1_places].T
+    both = base, np.where(np.isnan(scores), base, scores)
+    before, after = (of_items(mc1_rows, u, cell.truthful)[cell.mc1_places] for u in both)
     fixed, broken = fixed_and_broken(after - before)
     return Correction(mean(after), fixed, broken, mcnemar(fixed, broken))
 
@@ -562,7 +556,7 @@ def corrections_table(shown: Sequence[Shown]) -> Table:
 def bare(one: Shown) -> float:
     """Return MC1 of the base by sums over tokens."""
     scores = sums(one.cell, blind=0.0)
-    return _correction(one.cell, scores, list(one.cell.items["base_scores"])).mc1
+    return _correction(one.cell, scores, one.cell.scores["base_scores"]).mc1
 
 
 def _signed(correction: Correction | None) -> str:
@@ -676,11 +670,7 @@ def same(cell: Cell, depth: int) -> float:
 
 def values(cell: Cell, name: str) -> list[Any]:
     """Return one value per item of a column that is not in memory."""
-    column_values: list[Any] = [None] * len(cell.items)
-    for places, frame in cell.slices(name):
-        for place, value in zip(places, frame[name], strict=True):
-            column_values[place] = value
-    return column_values
+    return [value for frame in cell.frames(name) for value in frame[name]]
 
 
 def needs(shown: Sequence[Shown]) -> list[tuple[Shown, Gain]]:

@@ -18,8 +18,8 @@ import numpy as np
 from lastword import Theta
 from lastword.lab.report.ablation import deltas
 from lastword.lab.report.published import read_published
+from lastword.records.cells import read_cells
 from lastword.records.readings import Readings, read
-from lastword.records.stored import read_cells
 from lastword.records.variant import Variant
 
 PUBLISHED = {"halueval-qa": "halueval-qa", "fib": "halueval-sum", "truthfulqa": "truthfulqa"}

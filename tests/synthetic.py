@@ -6,7 +6,6 @@ question and one candidate of each cell contain text that must be escaped.
 """
 
 import json
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,12 @@ import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
+from lastword.records import cells as stored
 from lastword.records.cells import Cell
 from lastword.records.columns import COLUMNS, to_table
 from lastword.records.frame import to_frame
 from lastword.records.info import SCHEMA, cell_folder
 from lastword.records.metrics import mc1, mc2, mc3
-from lastword.records.ragged import Places
 from lastword.records.store import Run
 from lastword.rule import geometry, router
 from lastword.rule.theta import Theta
@@ -96,28 +95,28 @@ def synthetic_grid(
     return pd.concat(cells, ignore_index=True)
 
 
-@dataclass(frozen=True, eq=False)
-class FrameSource:
-    """Records in memory as the source of a cell; tests may drop or change columns."""
-
-    records: pd.DataFrame
-    info: dict[str, Any]
-
-    def slices(self, names: Sequence[str]) -> Iterator[tuple[Places, pd.DataFrame]]:
-        """Yield the existing columns, a thousand records at a time."""
-        frame = self.records[[name for name in names if name in self.records.columns]]
-        for start in range(0, len(frame), 1000):
-            part = frame.iloc[start : start + 1000]
-            yield np.arange(start, start + len(part)), part
-
-    def whole(self, places: Places) -> pd.DataFrame:
-        """Return whole records."""
-        return self.records.iloc[places]
-
-
 def cell_of(records: pd.DataFrame, model: str = "m", benchmark: str = "b") -> Cell:
-    """Return the cell of records in memory."""
-    return Cell(model, benchmark, records, FrameSource(records, {}))
+    """Return the cell of records in memory; tests may drop or change columns."""
+    info = {"model": model, "benchmark": benchmark, "template": {"name": "synthetic"}}
+    places = np.arange(len(records))
+    return stored.cell_of(
+        [_as_written(row) for row in records.assign(place=places).to_dict("records")], info
+    )
+
+
+def every_record(cell: Cell) -> pd.DataFrame:
+    """Return all columns of a cell's records."""
+    return cell.whole(np.arange(len(cell.records)))
+
+
+def answered(cell: Cell) -> pd.DataFrame:
+    """Return all columns of a cell's answered items."""
+    return cell.whole(cell.answer_places)
+
+
+def whole(cell: Cell) -> pd.DataFrame:
+    """Return all columns of a cell's items that count for MC1."""
+    return cell.whole(cell.answer_places[cell.mc1_places])
 
 
 def cells(records: pd.DataFrame) -> list[Cell]:
@@ -265,14 +264,13 @@ def _score(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_written(row: dict[str, Any]) -> dict[str, Any]:
-    written = {}
-    for name in COLUMNS.names:
-        value = row[name]
-        if isinstance(value, np.ndarray):
-            value = value.tolist()
-        elif isinstance(value, dict):
-            value = json.dumps(value)
-        elif not isinstance(value, list) and pd.isna(value):
-            value = None
-        written[name] = value
-    return written
+    return {name: _value(row.get(name), name) for name in COLUMNS.names}
+
+
+def _value(value: Any, name: str) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, dict):
+        pairs = [{"key": key, "value": _value(u, "")} for key, u in value.items()]
+        return pairs if name in ("methods", "t_readings") else json.dumps(value)
+    return None if not isinstance(value, list) and pd.isna(value) else value

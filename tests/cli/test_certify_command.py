@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import TraceError
-from lastword.records.stored import read_cells
+from lastword.records.cells import read_cells
 from lastword.rule.geometry import margin
 from lastword.trust.calibration import calibrate
 from lastword.trust.certificate import Certificate
@@ -56,7 +56,7 @@ def test_a_temperature_is_fitted_on_the_answers_under_the_certificate(runs, tmp_
     (line,) = (line for line in lines if line.startswith("Probabilities: temperature"))
     assert f"{calibration.temperature:.3g}, fitted to {calibration.items} items" in line
     (cell,) = read_cells(Path(runs))
-    frame = cell.mc1_items
+    frame = cell.whole(cell.answer_places[cell.mc1_places])
     scores, truths = [], []
     for row in frame.itertuples():
         allowed = certificate.policy.withholds(row.operator, margin(np.array(row.scores))) is None

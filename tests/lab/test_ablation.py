@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from drawn import bars, curves, rules, texts, title
-from synthetic import cells, synthetic_cell, synthetic_grid
+from synthetic import answered, cells, synthetic_cell, synthetic_grid
 
 from lastword.errors import RecordError
 from lastword.lab.report.ablation import (
@@ -76,7 +76,7 @@ def test_the_published_rule_reproduces_the_recorded_decisions(grid):
     operators = set()
     for cell, readings in zip(*grid, strict=True):
         outcome = decide(readings, Variant())
-        items = cell.items
+        items = answered(cell)
         assert outcome.index.tolist() == items["index"].tolist()
         assert [NAMES[k] for k in outcome.operators] == items["operator"].tolist()
         for scores, u in zip(outcome.scores, items["scores"], strict=True):
@@ -97,7 +97,7 @@ def test_other_constants_and_forced_branches_agree_with_the_router(grid, paramet
     forced = value if parameter == "invariant" else None
     theta = Theta() if parameter == "invariant" else replace(Theta(), **{parameter: value})
     for cell, readings in zip(*grid, strict=True):
-        corrections = [routed(item, theta, forced) for _, item in cell.items.iterrows()]
+        corrections = [routed(item, theta, forced) for _, item in answered(cell).iterrows()]
         assert_decides(cell, readings, Variant(theta, invariant=forced), corrections)
 
 
@@ -105,7 +105,7 @@ def test_a_forced_arm_applies_to_every_item(grid):
     binary = set()
     for cell, readings in zip(*grid, strict=True):
         spatial, scalar = [], []
-        for _, item in cell.items.iterrows():
+        for _, item in answered(cell).iterrows():
             arm = "mix" if item["invariant"] > 1 else "early"
             spatial.append(OPERATORS["decisive"].correct(trajectory_of(item), Theta()))
             scalar.append(OPERATORS[arm].correct(trajectory_of(item), Theta()))
@@ -119,7 +119,7 @@ def test_a_forced_arm_applies_to_every_item(grid):
 def test_a_dropped_operator_is_replaced_by_the_base_only_where_it_applied(grid, dropped):
     for cell, readings in zip(*grid, strict=True):
         outcome = decide(readings, Variant(dropped=frozenset(dropped)))
-        for place, (_, item) in enumerate(cell.items.iterrows()):
+        for place, (_, item) in enumerate(answered(cell).iterrows()):
             replaced = item["operator"] in dropped
             expected = item["base_scores"] if replaced else item["scores"]
             np.testing.assert_array_equal(outcome.scores[place][: len(expected)], expected)
@@ -145,7 +145,7 @@ def test_the_question_gate_allows_overrides_that_the_question_moved_up(invariant
     [cell] = cells(records)
     outcome = decide(read(cell, Theta()), Variant(question_gate=True))
     outcomes = set()
-    for place, (_, item) in enumerate(cell.items.iterrows()):
+    for place, (_, item) in enumerate(answered(cell).iterrows()):
         correction = routed(item, Theta())
         allowed = passes_gate(item, correction)
         outcomes.add((correction.operator, allowed))
@@ -199,7 +199,7 @@ def test_the_panels_show_the_rows_in_points(rows, swept):
 
 def test_a_single_candidate_keeps_the_base_under_every_rule():
     records = synthetic_cell("org/m", "halueval-qa", 4)
-    for name in ("trajectory", "t_scores", "base_scores", "scores", "truthful"):
+    for name in ("trajectory", "t_scores", "blind_scores", "base_scores", "scores", "truthful"):
         records[name] = [value[:1] for value in records[name]]
     records[["mc1_base", "mc1", "mc2_base", "mc2"]] = np.nan
     [cell] = cells(records)

@@ -9,7 +9,7 @@ import families
 import numpy as np
 import pandas as pd
 import pytest
-from synthetic import cells, synthetic_cell
+from synthetic import cells, synthetic_cell, whole
 from typer.testing import CliRunner
 
 from lastword import Tracer, load_records
@@ -67,7 +67,7 @@ def test_a_method_is_compared_with_the_base_of_its_aggregation():
 def test_counts_and_tests_agree_with_the_items():
     cell = cell_with(best=best, worst=lambda row: -best(row), trace=lambda row: row["scores"])
     first, last, trace = compare(cell, dict.fromkeys(("best", "worst", "trace"), "mean")).standings
-    base, corrected = (cell.mc1_items[n].to_numpy() for n in ("mc1_base", "mc1"))
+    base, corrected = (whole(cell)[n].to_numpy() for n in ("mc1_base", "mc1"))
     wrong, right = int((base < 1).sum()), int((base > 0).sum())
     on_base, on_trace = (
         [vars(s)[f"against_{n}"] for s in (first, last, trace)] for n in ("base", "trace")
@@ -95,7 +95,7 @@ def test_items_without_scores_do_not_count_for_a_method():
 
 def test_the_oracle_uses_the_best_depth_of_every_item():
     cell = cell_with(best=best)
-    rows = cell.mc1_items
+    rows = whole(cell)
     expected = [
         any(mc1(S[:, depth], truth) == 1 for depth in range(S.shape[1]))
         for S, truth in zip(rows["trajectory"], rows["truthful"], strict=True)

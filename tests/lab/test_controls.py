@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy.optimize import minimize
 from scipy.special import log_softmax
-from synthetic import cell_of, cells, synthetic_cell
+from synthetic import cell_of, cells, every_record, synthetic_cell, whole
 
 from lastword.lab.evaluation.controls import Controls, Placebo, controls, placebo
 from lastword.lab.evaluation.statistics import verdict
@@ -59,7 +59,7 @@ def test_chance_and_wordings_agree_with_their_definitions(four):
 
 def naive_placebo(cell: Cell, overrides: int, draws: int) -> np.ndarray:
     """Return the gains of as many random overrides, drawn one by one."""
-    rng, items = np.random.default_rng(1), cell.mc1_items
+    rng, items = np.random.default_rng(1), whole(cell)
     rows = [(np.array(t), b) for t, b in zip(items["truthful"], items["base_index"], strict=True)]
     gains = []
     for _ in range(draws):
@@ -74,7 +74,7 @@ def naive_placebo(cell: Cell, overrides: int, draws: int) -> np.ndarray:
 
 def test_the_placebo_agrees_with_flips_drawn_one_by_one(read_whole):
     result = placebo(read_whole)
-    items = read_whole.mc1_items
+    items = whole(read_whole)
     changed = (items["index"] != items["base_index"]).sum()
     assert result.overrides == changed > 5
     naive = naive_placebo(read_whole, result.overrides, 1500)
@@ -93,7 +93,7 @@ def test_random_flips_raise_a_base_below_chance():
 
 
 def test_the_placebo_without_overrides_is_undefined(four):
-    result = placebo(cell_of(four.records.assign(index=four.records["base_index"])))
+    result = placebo(cell_of(every_record(four).assign(index=every_record(four)["base_index"])))
     assert result.overrides == 0 and np.isnan(result.gain) and np.isnan(result.p)
 
 
@@ -122,8 +122,9 @@ def test_a_fit_needs_the_blind_trajectory(read_whole):
 def test_copies_in_one_group_do_not_lower_p_values(read_whole):
     """With ten copies of each item, ten times the penalty gives the same fit."""
     one = controls(read_whole).fit
-    copied = read_whole.records.loc[np.repeat(read_whole.records.index, 10)].copy()
-    copies = [str(copy) for copy in range(10)] * len(read_whole.records)
+    records = every_record(read_whole)
+    copied = records.loc[np.repeat(records.index, 10)].copy()
+    copies = [str(copy) for copy in range(10)] * len(records)
     copied["shared"] = copied["id"].astype(str)
     copied["id"] += ["/" + copy for copy in copies]
     copied["prompt"] += copies  # different texts: only the group connects them

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from drawn import bars, curves, title
-from synthetic import cells, synthetic_cell, synthetic_grid
+from synthetic import cells, synthetic_cell, synthetic_grid, whole
 
 from lastword.lab.report.dependence import dependence, dependence_figure
 from lastword.records.cells import summarise
@@ -39,14 +39,14 @@ def gains(items, names):
 
 def both(cell):
     names = ("trajectory", "t_scores")
-    return gains(cell.mc1_items, names), gains(cell.mc1_items, [f"blind_{name}" for name in names])
+    return gains(whole(cell), names), gains(whole(cell), [f"blind_{name}" for name in names])
 
 
 def test_gains_agree_with_the_router_on_both_trajectories(cell):
     result = dependence(cell, THETA)
     sighted, blind = both(cell)
     total, *operators = result.gains
-    assert result.items == len(cell.mc1_items) and total.name == "TRACE"
+    assert result.items == len(cell.mc1_places) and total.name == "TRACE"
     assert {o for o, _ in sighted} - {"base"} <= {gain.name for gain in operators}
     for side, rows in (("sighted", sighted), ("blind", blind)):
         for gain in operators:
@@ -75,7 +75,7 @@ def test_mc1_by_depth_starts_equal_and_ends_with_both_bases(cell):
     )
     assert result.sighted[0] == result.blind[0]
     for depth in (3, 7):
-        items = cell.mc1_items[["trajectory", "truthful"]].values
+        items = whole(cell)[["trajectory", "truthful"]].values
         expected = [mc1(S[:, depth], t) for S, t in items]
         assert result.sighted[depth] == pytest.approx(np.mean(expected))
 
@@ -94,9 +94,9 @@ def test_items_without_blind_trajectory_are_left_out():
     assert [dependence(cells(r)[0], THETA) for r in (base, old, unlabelled)] == [None] * 3
     records.loc[:9, ["blind_trajectory", "blind_t_scores"]] = None
     part = cells(records)[0]
-    items = part.mc1_items[part.mc1_items["blind_trajectory"].notna()]
+    items = whole(part)[whole(part)["blind_trajectory"].notna()]
     read = dependence(part, THETA)
-    assert read.items == len(items) < len(part.mc1_items)
+    assert read.items == len(items) < len(part.mc1_places)
     assert read.gains[0].sighted == pytest.approx((items["mc1"] - items["mc1_base"]).mean())
 
 

@@ -15,7 +15,7 @@ import pytest
 from browser import PHONE, assert_accessible
 from scipy.special import softmax
 from synthetic import cells as cells_of
-from synthetic import synthetic_cell, synthetic_grid, write_cells
+from synthetic import every_record, synthetic_cell, synthetic_grid, write_cells
 from typer.testing import CliRunner
 
 from lastword.cli import app
@@ -96,7 +96,7 @@ def test_a_sample_of_very_many_records_is_packed_and_noted(records, tmp_path, mo
     shown = page_data.listed(cells)
     assert [len(places) for places in shown] == [20, 20, 20]
     for cell, places in zip(cells, shown, strict=True):
-        rows = map(without_nan, cell.records.to_dict("records"))
+        rows = map(without_nan, every_record(cell).to_dict("records"))
         outcomes = np.array(
             [page_data.outcome(read(r)) if r["error"] is None else "" for r in rows]
         )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import cells, synthetic_cell
+from synthetic import cells, synthetic_cell, whole
 
 from lastword.lab.evaluation import statistics
 from lastword.lab.evaluation.statistics import (
@@ -197,7 +197,7 @@ def test_pairs_are_counted_by_the_items_metric():
     assert np.isnan(summarise(*cells(records)).pairs)
     records["id"] = [f"pair/{i // 2}/{'ab'[i % 2]}" for i in range(len(records))]
     [cell] = cells(records)
-    summary, right = summarise(cell), cell.mc1_items.set_index("id")
+    summary, right = summarise(cell), whole(cell).set_index("id")
     for share, name in ((summary.pairs_base, "mc1_base"), (summary.pairs, "mc1")):
         expected = [right.loc[[f"pair/{i}/a", f"pair/{i}/b"], name].min() == 1 for i in range(20)]
         assert share == pytest.approx(np.mean(expected))
@@ -205,7 +205,7 @@ def test_pairs_are_counted_by_the_items_metric():
 
 def test_baselines_and_calibration_agree_with_the_items():
     [cell] = cells(synthetic_cell("org/m", "halueval-qa", 50))
-    summary, items = summarise(cell), cell.mc1_items
+    summary, items = summarise(cell), whole(cell)
     short = [[-len(text) for text in texts] for texts in items["candidates"]]
     for value, metric, scores in (
         (summary.blind, mc1, items["blind_scores"]),

@@ -18,9 +18,9 @@ from lastword.lab.evaluation.runner import evaluate
 from lastword.lab.evaluation.work import Work
 from lastword.lab.report.comparison import read_comparisons
 from lastword.methods import resolve
+from lastword.records.cells import read_cells
 from lastword.records.derived import derive, facts_of
 from lastword.records.info import read_run
-from lastword.records.stored import read_cells
 
 NAMES = ["pmi@0.5", "dcpmi", "contextual", "early-exit@0.5", "question-blind", "trace-gated"]
 BATCH = ["batch-calibrated"]

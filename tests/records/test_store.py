@@ -22,9 +22,9 @@ from lastword.errors import RecordError, RunLockedError
 from lastword.files import writing
 from lastword.lab.evaluation.runner import evaluate, run_info
 from lastword.records import store
+from lastword.records.cells import read_cells
 from lastword.records.info import cell_folder, find_cells, folder_name, read_runs
 from lastword.records.store import Run, Shard, merge, missing_places, part_files, read_part
-from lastword.records.stored import read_cells
 
 
 @pytest.fixture(autouse=True)

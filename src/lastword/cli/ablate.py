@@ -22,11 +22,10 @@ def ablate(
     with waiting("reading records"):
         from lastword.lab.report import ablation
         from lastword.lab.report.table import write_table
-        from lastword.records.cells import require_counted
+        from lastword.records.cells import read_cells, require_counted
         from lastword.records.info import one_theta, read_runs
         from lastword.records.readings import read
         from lastword.records.store import unfinished
-        from lastword.records.stored import read_cells
 
         theta = one_theta(read_runs(runs).values())
         parted = read_cells(runs)

@@ -62,7 +62,7 @@ def compare(
         from lastword.lab.evaluation.work import Work
         from lastword.lab.report.comparison import comparison_tables, read_comparisons
         from lastword.methods import COMPARED, METHODS, entry, resolve
-        from lastword.records.stored import read_cells
+        from lastword.records.cells import read_cells
 
         names = method or COMPARED
         for name in names:

@@ -221,8 +221,7 @@ def _summary(cells: Sequence[Path], as_json: bool) -> None:
         from lastword.lab.evaluation.controls import controls
         from lastword.lab.evaluation.statistics import judge, verdict_lines
         from lastword.lab.report.tables import cells_table
-        from lastword.records.cells import summarise
-        from lastword.records.stored import read_cells
+        from lastword.records.cells import read_cells, summarise
 
         records = [record for cell in dict.fromkeys(cells) for record in read_cells(cell)]
         tests = [controls(cell) for cell in records]

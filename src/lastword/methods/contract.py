@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from lastword.errors import InputError, ItemError
 from lastword.rule.geometry import Inputs, Scores, Trajectory
@@ -20,6 +20,7 @@ from lastword.rule.theta import Theta
 from lastword.rule.tile import TokenScorer
 
 Aggregation = Literal["sum", "mean", "bytes"]
+Padded = Float[np.ndarray, "*items candidates"]
 AGGREGATIONS: tuple[Aggregation, ...] = ("sum", "mean", "bytes")
 
 
@@ -114,12 +115,12 @@ class Evidence:
 
 
 def aggregate(
-    means: Scores, aggregation: Aggregation, tokens: np.ndarray | None, sizes: np.ndarray
-) -> Scores:
-    """Convert means over tokens as `Evidence.aggregate` does, for any number of candidates."""
+    means: Padded, aggregation: Aggregation, tokens: np.ndarray | None, sizes: np.ndarray
+) -> Padded:
+    """Convert means over tokens as `Evidence.aggregate` does, for one item or many."""
     if aggregation == "mean":
         return means
-    sums: Scores = means * tokens
+    sums: Padded = means * tokens
     return sums / sizes if aggregation == "bytes" else sums
 
 

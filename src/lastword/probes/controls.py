@@ -21,8 +21,8 @@ from lastword.probes.logit import (
 )
 from lastword.probes.trajectory import features_from, unread
 from lastword.records.cells import Cell, mean
-from lastword.records.metrics import fixed_and_broken, mc1_rows
-from lastword.records.ragged import PerItem, Places
+from lastword.records.decision import without_nan
+from lastword.records.metrics import PerItem, Places, fixed_and_broken, mc1_rows
 from lastword.trust.crossfit import deal_folds
 from lastword.trust.evidence import Evidence
 from lastword.trust.paired import mcnemar
@@ -110,8 +110,7 @@ def _fit(cell: Cell, places: Places, features: Sequence[Options], rng: np.random
     x[:, :, base + 1] -= x[:, :, base]
     x = centred(x, present)
     x = x / root_mean_square(x, present)
-    truths = [np.array(truth, float)[:, None] for truth in cell.items["truthful"].iloc[places]]
-    truthful = padded(truths)[0][:, :, 0].astype(bool)
+    truthful = cell.truthful[places, : x.shape[1]]
     target = truthful / truthful.sum(axis=1, keepdims=True)
 
     def answers(places: Sequence[int]) -> PerItem:
@@ -161,17 +160,13 @@ def _features(row: Mapping[Any, Any]) -> Options | None:
 
 def _features_at(cell: Cell, places: Places) -> list[Options] | None:
     """Return the features of the items at `places`; None unless all were fully read."""
-    # Trajectories are the largest part of the records: only one slice of them is in memory.
-    features: dict[int, Options] = {}
-    for items, frame in cell.slices(*_FEATURES):
-        chosen = np.isin(items, places)
-        rows = frame[chosen].to_dict("records")
-        for place, row in zip(items[chosen].tolist(), rows, strict=True):
-            if (of_item := _features(row)) is not None:
-                features[place] = of_item
-    if not len(features) == len(places) > 0:
-        return None
-    return [features[place] for place in places.tolist()]
+    features: list[Options] = []
+    for frame in cell.frames(*_FEATURES, items=places):
+        for row in frame.to_dict("records"):
+            if (of_item := _features(without_nan(row))) is None:
+                return None
+            features.append(of_item)
+    return features or None
 
 
 def _groups(cell: Cell, places: Places) -> Groups:

@@ -1,24 +1,36 @@
 """A cell: the records of one model on one benchmark, and their metrics (method, section 10).
 
+A record has a few kilobytes, mostly texts and trajectories. What every metric needs is in memory:
+scores as arrays [items, candidates], padded with -inf for items with fewer candidates than the
+widest, and nan for items without them. Everything else is read from the parts in pieces.
+
 Shares (MC1, MC2, ...) lie in [0, 1] here and in every other module of the package; only tables and
 figures multiply by 100. Failed items are excluded from both means, and counted.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from jaxtyping import Float
+import pyarrow as pa
+import pyarrow.compute as pc
+from jaxtyping import Int
 from scipy.special import softmax
 
 from lastword.errors import RecordError
 from lastword.files.wording import counted
+from lastword.records.columns import COLUMNS, to_table
+from lastword.records.decision import Row
+from lastword.records.frame import to_frame
+from lastword.records.info import RunInfo, read_runs
 from lastword.records.metrics import (
     PAIR_ENDS,
+    PerItem,
+    Places,
     Reliability,
     Rows,
     Truths,
@@ -29,20 +41,21 @@ from lastword.records.metrics import (
     pair_accuracy,
     reliability,
 )
-from lastword.records.ragged import Lists, PerItem, Places
+from lastword.records.store import part_files, read_part
+from lastword.rule.geometry import Scores
 from lastword.rule.operators import OPERATORS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SLICE = 1 << 15  # number of records that are read at once
+Part: TypeAlias = Path | pa.Table  # a file, or records in memory
 
-# Columns that are always in memory, because every metric and test needs them for all items.
-COUNT_COLUMNS = (
-    *("id", "error", "withheld", "invariant", "regime", "operator", "index", "base_index"),
-    *("truthful", "base_scores", "scores", "t_scores", "blind_scores", "blind_t_scores"),
+_AT_ONCE = 1 << 18  # maximum number of candidates that are read at once
+_IN_MEMORY = (
+    *("id", "error", "invariant", "regime", "operator", "index", "base_index"),
     *("mc1_base", "mc1", "mc2_base", "mc2"),
 )
+_SCORES = ("base_scores", "scores", "t_scores", "blind_scores", "blind_t_scores")
 
 
 @dataclass(frozen=True)
@@ -68,74 +81,125 @@ class CellCounts:
         return CellCounts(*map(sum, zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
-@runtime_checkable
-class RecordSource(Protocol):
-    """Access to the records of one cell."""
-
-    @property
-    def info(self) -> Mapping[str, Any]:
-        """The cell's `run.json`."""
-
-    def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
-        """Yield slices of the records: their indices in the cell, and a frame of the columns.
-
-        Every record comes once, in any order. A column that no record has is left out.
-        """
-
-    def whole(self, places: Places) -> "pd.DataFrame":
-        """Return whole records, as `load_records` does, in the order of the indices."""
-
-
-@dataclass(frozen=True, eq=False)
 class Cell:
-    """The records of one model on one benchmark.
+    """The records of one model on one benchmark, in the benchmark's order.
 
     Attributes:
-        records: One row per record, in the benchmark's order, with at least `COUNT_COLUMNS`.
-        source: The source of all columns.
+        info: The `run.json` of the records.
+        parts: The files of the records, or the records.
+        records: Numbers and names of every record.
+        items: The same of the answered items, which every other member counts.
+        answer_places: Indices of the answered items' records.
+        present: True for each candidate, False in the padding [items, candidates].
+        truthful: True for each truthful candidate [items, candidates].
+        scores: Scores by the name of their column, in nats [items, candidates].
     """
 
-    model: str
-    benchmark: str
-    records: "pd.DataFrame"
-    source: RecordSource
-
-    @cached_property
-    def answer_places(self) -> Places:
-        """Indices of the records whose items were answered."""
-        return np.flatnonzero(self.records["error"].isna())
+    def __init__(self, info: RunInfo, parts: Sequence[Part]) -> None:
+        """Read what stays in memory; of records with equal places the first counts."""
+        self.info, self.parts = info, parts
+        names = ("place", *_IN_MEMORY, "truthful", *_SCORES)
+        tables = [_table(part, names) for part in parts]
+        self._starts = np.cumsum([0, *(table.num_rows for table in tables)])
+        table = pa.concat_tables([_table(COLUMNS.empty_table(), names), *tables])
+        _, self._rows = np.unique(table["place"].to_numpy(), return_index=True)
+        table = table.take(self._rows)
+        self.records: pd.DataFrame = table.select(_IN_MEMORY).to_pandas()
+        self.answer_places: Places = np.flatnonzero(self.records["error"].isna())
+        self.items = self.records.iloc[self.answer_places].reset_index(drop=True)
+        table = table.take(self.answer_places)
+        counts = _lengths(table["base_scores"].combine_chunks())
+        self.present: Truths = np.arange(counts.max(initial=1)) < counts[:, None]
+        everything = np.arange(len(self.items))
+        self.truthful: Truths = self.stack(everything, table["truthful"]) == 1
+        self.scores = {name: self.stack(everything, table[name]) for name in _SCORES}
 
     @property
-    def info(self) -> Mapping[str, Any]:
-        """The `run.json` of the records."""
-        return self.source.info
+    def model(self) -> str:
+        """The model's name in records."""
+        return str(self.info["model"])
+
+    @property
+    def benchmark(self) -> str:
+        """The benchmark's name in records, with its template if that is not the default."""
+        return str(self.info["benchmark"])
+
+    def pieces(self, *names: str, items: Places | None = None) -> Iterator[tuple[Places, pa.Table]]:
+        """Yield columns of items, a bounded number at a time: their indices, and a table."""
+        places = np.arange(len(self.items)) if items is None else items
+        step = max(1, _AT_ONCE // self.present.shape[1])
+        for some in (places[at : at + step] for at in range(0, len(places), step)):
+            yield some, self._take(self.answer_places[some], names)
+
+    def frames(self, *names: str, items: Places | None = None) -> "Iterator[pd.DataFrame]":
+        """Yield the same as frames whose indices are those of the items, with arrays as values."""
+        for places, table in self.pieces(*names, items=items):
+            yield to_frame(table, self.info).set_index(places)
+
+    def whole(self, places: Places) -> "pd.DataFrame":
+        """Return all columns of some records, in this order, as `load_records` does."""
+        return to_frame(self._take(places, COLUMNS.names), self.info)
+
+    def stack(self, items: Places, column: pa.ChunkedArray) -> np.ndarray:
+        """Return a column of items with one entry per candidate as an array [items, candidates].
+
+        Entries that are lists, as of a trajectory, add a last axis, with nan after short lists.
+
+        Raises:
+            RecordError: An item has another number of entries than of candidates.
+        """
+        lists, present = column.combine_chunks(), self.present[items]
+        lengths = _lengths(lists)
+        odd = (lengths != present.sum(axis=1)) & (lengths > 0)
+        if odd.any():
+            name = self.items["id"].iloc[items[odd.argmax()]]
+            raise RecordError(
+                f"{self.model} on {self.benchmark}, item {name}: it has other numbers of scores "
+                "and candidates; run `lastword eval` again"
+            )
+        values = _array(pc.list_flatten(lists))
+        stacked = np.full(present.shape + values.shape[1:], -np.inf)
+        stacked[lengths == 0] = np.nan
+        stacked[present & (lengths > 0)[:, None]] = values
+        return stacked
+
+    def stack_by_name(self, items: Places, column: pa.ChunkedArray) -> dict[str, Rows]:
+        """Return a column of named scores as one array per name that every item has."""
+        pairs = column.combine_chunks()
+        flat = pc.list_flatten(pairs)
+        keys, lists = (pc.struct_field(flat, part) for part in ("key", "value"))
+        named = {key: lists.filter(pc.equal(keys, key)) for key in pc.unique(keys).to_pylist()}
+        return {
+            key: self.stack(items, pa.chunked_array([some]))
+            for key, some in named.items()
+            if len(some) == len(items)
+        }
+
+    def _take(self, places: Places, names: Sequence[str]) -> pa.Table:
+        """Return columns of records; each part is opened once, whatever the order of places."""
+        distinct, inverse = np.unique(self._rows[places], return_inverse=True)
+        part = np.searchsorted(self._starts, distinct, side="right") - 1
+        tables = [_table(COLUMNS.empty_table(), names)]
+        for number in np.unique(part):
+            rows = distinct[part == number] - self._starts[number]
+            tables.append(_table(self.parts[number], names).take(rows))
+        table = pa.concat_tables(tables)
+        return table if (np.diff(inverse) == 1).all() else table.take(inverse)
 
     @property
     def failed(self) -> int:
         """The number of records of items that failed."""
-        return len(self.records) - len(self.answer_places)
-
-    @cached_property
-    def items(self) -> "pd.DataFrame":
-        """Records of the answered items, one row per item."""
-        if not self.failed:
-            return self.records
-        return self.records.iloc[self.answer_places].reset_index(drop=True)
+        return len(self.records) - len(self.items)
 
     @cached_property
     def mc1_places(self) -> Places:
-        """Indices, among the answered items, of those that count for MC1."""
-        return _number_places(self.items, "mc1_base")
+        """Indices of the items that count for MC1."""
+        return np.flatnonzero(self.items["mc1_base"].notna())
 
     @cached_property
     def mc2_places(self) -> Places:
-        """Indices, among the answered items, of those that count for MC2 and MC3."""
-        return _number_places(self.items, "mc2_base")
-
-    @property
-    def mc1_items(self) -> "pd.DataFrame":
-        """The items that count for MC1."""
-        return self.items.iloc[self.mc1_places]
+        """Indices of the items that count for MC2 and MC3."""
+        return np.flatnonzero(self.items["mc2_base"].notna())
 
     @cached_property
     def counts(self) -> CellCounts:
@@ -162,17 +226,27 @@ class Cell:
     @cached_property
     def chance(self) -> float:
         """Mean share of truths among the candidates: the expected MC1 of a random choice."""
-        truthful = Lists.of(self.items["truthful"])
-        return mean(truthful.each(lambda truth: truth.mean(axis=1), items=self.mc1_places))
+        truthful, present = (a[self.mc1_places].sum(axis=1) for a in (self.truthful, self.present))
+        return mean(truthful / present)
 
     @cached_property
-    def characters(self) -> Lists:
-        """The number of characters of each candidate of each item."""
-        scores = Lists.of(self.items["base_scores"])  # one per candidate
-        return scores.filled(
-            (items, Lists.characters(frame["candidates"]))
-            for items, frame in self.slices("candidates")
-        )
+    def characters(self) -> Rows:
+        """The number of characters of each candidate of each item [items, candidates]."""
+        lengths = np.full(self.present.shape, -np.inf)
+        for items, table in self.pieces("candidates"):
+            lengths[items] = self.sizes(items, table["candidates"], pc.utf8_length)
+        return lengths
+
+    def sizes(
+        self,
+        items: Places,
+        candidates: pa.ChunkedArray,
+        size: Callable[[pa.Array], pa.Array] = pc.binary_length,
+    ) -> Rows:
+        """Return the size of each candidate, by default in UTF-8 bytes."""
+        texts = candidates.combine_chunks()
+        sizes = pa.ListArray.from_arrays(texts.offsets, size(texts.values))
+        return self.stack(items, pa.chunked_array([sizes]))
 
     @cached_property
     def wordings(self) -> Mapping[str, float]:
@@ -182,33 +256,24 @@ class Cell:
         models. `question-blind` and `anti-blind` choose the highest and lowest score by the model
         after the blind prompt.
         """
-        shares = dict.fromkeys(("shortest", "longest", "question-blind", "anti-blind"), math.nan)
-        scores = {"shortest": (self.characters, -1.0), "longest": (self.characters, 1.0)}
-        if "blind_scores" in self.items.columns:
-            blind = Lists.of(self.items["blind_scores"])
-            scores |= {"question-blind": (blind, 1.0), "anti-blind": (blind, -1.0)}
-        truthful = Lists.of(self.items["truthful"])
-        for name, (numbers, sign) in scores.items():
-            u = replace(numbers, values=sign * numbers.values)
-            shares[name] = mean(of_items(mc1_rows, u, truthful, self.mc1_places))
-        return MappingProxyType(shares)
+        first, blind = self.mc1_places, self.scores["blind_scores"]
+        scores = {
+            "shortest": self.least_first(self.characters),
+            "longest": self.characters,
+            "question-blind": blind,
+            "anti-blind": self.least_first(blind),
+        }
+        shares = {n: of_items(mc1_rows, u, self.truthful)[first] for n, u in scores.items()}
+        return MappingProxyType({name: mean(share) for name, share in shares.items()})
 
-    def slices(self, *names: str) -> "Iterator[tuple[Places, pd.DataFrame]]":
-        """Yield slices of the answered items: their indices, and a frame of the columns.
+    def base_scores(self, item: int) -> Scores:
+        """Return b of one item, without padding, in nats [candidates]."""
+        scores: Scores = self.scores["base_scores"][item][self.present[item]]
+        return scores
 
-        Args:
-            names: Columns of records; one that no record has holds nulls.
-        """
-        # A source counts all records; the caller counts only answered items.
-        item = np.full(len(self.records), -1)
-        item[self.answer_places] = np.arange(len(self.answer_places))
-        for places, frame in self.source.slices(names):
-            inside = item[places] >= 0
-            yield item[places[inside]], frame if inside.all() else frame[inside]
-
-    def whole(self, places: Places) -> "pd.DataFrame":
-        """Return all columns of some records, in this order."""
-        return self.source.whole(places)
+    def least_first(self, scores: Rows) -> Rows:
+        """Return scores that rank the candidates in the opposite order."""
+        return np.where(self.present, -scores, scores)
 
 
 @dataclass(frozen=True)
@@ -266,6 +331,48 @@ class Summary:
         return self.mc2 - self.mc2_base
 
 
+def cell_of(rows: Sequence[Row], info: RunInfo) -> Cell:
+    """Return the cell made of records in memory."""
+    return Cell(info, (to_table(list(rows)),))
+
+
+def read_cells(path: Path) -> list[Cell]:
+    """Return every cell at or under a path."""
+    return [Cell(info, part_files(folder)) for folder, info in read_runs(path).items()]
+
+
+def _table(part: Part, names: Sequence[str]) -> pa.Table:
+    return part.select(names) if isinstance(part, pa.Table) else read_part(part, names)
+
+
+def _lengths(lists: pa.Array) -> Int[np.ndarray, " items"]:
+    """Return the length of each list; 0 for null."""
+    lengths: np.ndarray = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(
+        zero_copy_only=False
+    )
+    return lengths
+
+
+def _array(values: pa.Array) -> np.ndarray:
+    """Return numbers as float64 [values], or lists of them [values, depths], padded with nan."""
+    if not pa.types.is_list(values.type):
+        numbers: np.ndarray = values.to_numpy(zero_copy_only=False).astype(float)
+        return numbers
+    lengths, numbers = _lengths(values), _array(pc.list_flatten(values))
+    filled = np.arange(lengths.max(initial=1)) < lengths[:, None]
+    rows = np.full(filled.shape, np.nan)
+    rows[filled] = numbers
+    return rows
+
+
+def stack_cells(arrays: Sequence[np.ndarray]) -> Rows:
+    """Return padded arrays of several cells as one, whose items are as wide as the widest."""
+    width = max(array.shape[1] for array in arrays)
+    wide = [((0, 0), (0, width - array.shape[1])) for array in arrays]
+    pairs = zip(arrays, wide, strict=True)
+    return np.concatenate([np.pad(a, pad, constant_values=-np.inf) for a, pad in pairs])
+
+
 def require_counted(cells: Sequence[Cell]) -> None:
     """Check that at least one item counts for a metric.
 
@@ -306,8 +413,8 @@ def summarise(cell: Cell) -> Summary:
         mc1=mean(column(items, "mc1")[first]),
         mc2_base=mean(column(items, "mc2_base")[second]),
         mc2=mean(column(items, "mc2")[second]),
-        mc3_base=mean(_per_item(cell, mc3_rows, "base_scores", second)),
-        mc3=mean(_per_item(cell, mc3_rows, "scores", second)),
+        mc3_base=mean(of_items(mc3_rows, cell.scores["base_scores"], cell.truthful)[second]),
+        mc3=mean(of_items(mc3_rows, cell.scores["scores"], cell.truthful)[second]),
         ece_base=calibration(cell, "base_scores").ece,
         ece=calibration(cell, "scores").ece,
         fixed=fixed,
@@ -327,15 +434,9 @@ def summarise(cell: Cell) -> Summary:
 
 def calibration(cell: Cell, scores: str) -> Reliability:
     """Return the reliability curve of softmax(scores) over the items that count for MC1."""
-    tops = Lists.of(cell.items[scores]).each(confidence, items=cell.mc1_places)
+    tops = softmax(cell.scores[scores][cell.mc1_places], axis=1).max(axis=1)
     right = column(cell.items, "mc1_base" if scores == "base_scores" else "mc1")
     return reliability(tops, right[cell.mc1_places])
-
-
-def confidence(scores: Float[np.ndarray, "items candidates"]) -> PerItem:
-    """Return the probability of the top candidate, in [0, 1]."""
-    tops: PerItem = softmax(scores, axis=1).max(axis=1)
-    return tops
 
 
 def _pairs(items: "pd.DataFrame", places: Places, name: str) -> float:
@@ -347,11 +448,6 @@ def _pairs(items: "pd.DataFrame", places: Places, name: str) -> float:
 def column(items: "pd.DataFrame", name: str) -> PerItem:
     """Return a column as float64 [items], with null as nan."""
     return items[name].astype(float).to_numpy(dtype=float)
-
-
-def _number_places(items: "pd.DataFrame", name: str) -> Places:
-    valid: np.ndarray = ~np.isnan(column(items, name))
-    return np.flatnonzero(valid)
 
 
 def mean(values: PerItem | Sequence[float]) -> float:
@@ -374,10 +470,3 @@ def _by_operator(
     names = [n for n in OPERATORS if n != "base"] + sorted(others)
     fires = {n: (operators == n).to_numpy(float)[places] for n in names}
     return MappingProxyType({name: value(fired) for name, fired in fires.items()})
-
-
-def _per_item(
-    cell: Cell, metric: Callable[[Rows, Truths], np.ndarray], scores: str, places: Places
-) -> PerItem:
-    truthful = Lists.of(cell.items["truthful"])
-    return of_items(metric, Lists.of(cell.items[scores]), truthful, places)

@@ -12,17 +12,17 @@ import numpy as np
 
 from lastword.errors import RecordError
 from lastword.records.cells import Cell
-from lastword.records.ragged import Lists, Matrices, Places
+from lastword.records.decision import Row, without_nan
+from lastword.records.metrics import Rows
 from lastword.rule.theta import Theta
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from lastword.methods.contract import Evidence, Facts, Method
-    from lastword.rule.geometry import Scores
 
-_TEXT = ("candidates", "candidate_tokens", "blind_tokens")
-_ENDS = ("base_scores", "blind_scores", "content_free_scores")
+_ENDS = (
+    *("candidates", "candidate_tokens", "blind_tokens"),
+    *("base_scores", "blind_scores", "content_free_scores"),
+)
 _WHOLE = ("trajectory", "t_scores", "blind_trajectory")
 
 
@@ -43,19 +43,11 @@ def fitted_methods(names: Iterable[str], run: Mapping[str, Any]) -> "dict[str, M
     return {name: method for name, method in corrections.items() if method.fit is not None}
 
 
-def fit(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, Method]":
-    """Return the methods; those that use a mean over unlabelled items are fitted to the cell."""
-    return {
-        name: m if m.fit is None else m.fit(e for _, e in evidence(cell, {name: m}))
-        for name, m in methods.items()
-    }
+def derive(cell: Cell, methods: "Mapping[str, Method]") -> dict[str, Rows]:
+    """Return every method's scores of every answered item, padded as a cell's scores are.
 
-
-def derive(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, list[Scores | None]]":
-    """Return every method's scores of every answered item, in the cell's order.
-
-    Returns:
-        Scores in nats [candidates] by method and item; None if a method does not apply.
+    Methods that use a mean over unlabelled items are fitted to the cell. An item to which a method
+    does not apply has nan.
 
     Raises:
         RecordError: A method needs whole vocabularies, which records do not have.
@@ -63,13 +55,15 @@ def derive(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, list[Score
     for name, method in methods.items():
         if method.needs.token_scorer is not None:
             raise RecordError(f"records hold no scores of {name}; write them with `compare`")
-    if not methods:
-        return {}
-    fitted = fit(cell, methods)
-    scores: dict[str, list[Scores | None]] = {n: [None] * len(cell.items) for n in methods}
-    for place, one in evidence(cell, methods):
+    fitted = {
+        name: m if m.fit is None else m.fit(one for _, one in evidence(cell, {name: m}))
+        for name, m in methods.items()
+    }
+    scores = {name: np.where(cell.present, np.nan, -np.inf) for name in methods}
+    for place, one in evidence(cell, methods) if methods else ():
         for name, method in fitted.items():
-            scores[name][place] = method.scores(one)
+            if (u := method.scores(one)) is not None:
+                scores[name][place, : len(u)] = u
     return scores
 
 
@@ -78,40 +72,25 @@ def evidence(cell: Cell, methods: "Mapping[str, Method]") -> "Iterator[tuple[int
     needs = [method.needs for method in methods.values()]
     depths = frozenset[int]().union(*(n.depths | n.blind for n in needs))
     whole = len(depths) > 1 or any(n.t for n in needs)
-    for places, frame in cell.slices(*_TEXT, *_ENDS, *(_WHOLE if whole else ())):
-        yield from _rows(places, frame, max(depths), whole=whole)
+    for frame in cell.frames(*_ENDS, *(_WHOLE if whole else ())):
+        for place, row in zip(frame.index, frame.to_dict("records"), strict=True):
+            yield int(place), _evidence(without_nan(row), max(depths))
 
 
-def _rows(
-    places: Places, frame: "pd.DataFrame", depth: int, *, whole: bool
-) -> "Iterator[tuple[int, Evidence]]":
+def _evidence(row: Row, depth: int) -> "Evidence":
+    """Return the readings in a record; depths that were not read are nan before the last one."""
     from lastword.methods.contract import Evidence
     from lastword.rule.geometry import Trajectory
 
-    lists = {n: Lists.of(frame[n]) for n in (*_TEXT[1:], *_ENDS[:2], "t_scores") if n in frame}
-    tables = {
-        n: Matrices.of(frame[n])
-        for n in ("content_free_scores", "trajectory", "blind_trajectory")
-        if n in frame
-    }
-    for at, (place, candidates) in enumerate(zip(places, frame["candidates"], strict=True)):
-        here = np.array([at])
-        row: dict[str, Any] = {n: v.stack(here)[0] for n, v in lists.items() if v.lengths[at]}
-        row |= {n: v.stack(here)[0] for n, v in tables.items() if v.rows[at]}
-        S, blind = row.get("trajectory") if whole else None, None
-        # Methods that need only the last depth get trajectories with nan before it.
-        end = Trajectory.at_end(row["base_scores"], depth)
-        if "blind_scores" in row:
-            blind_end = Trajectory.at_end(row["blind_scores"], depth)
-            blind = Trajectory(row.get("blind_trajectory", blind_end.scores))
-        yield (
-            int(place),
-            Evidence(
-                candidates=tuple(candidates),
-                tokens=row["candidate_tokens"].astype(int),
-                trajectory=Trajectory(end.scores if S is None else S, row.get("t_scores")),
-                blind=blind,
-                blind_tokens=row.get("blind_tokens"),
-                content_free=row.get("content_free_scores"),
-            ),
-        )
+    blind, free = row["blind_scores"], row["content_free_scores"]
+    S, B = row.get("trajectory"), row.get("blind_trajectory")
+    S = Trajectory.at_end(row["base_scores"], depth).scores if S is None else S
+    B = Trajectory.at_end(blind, depth).scores if B is None and blind is not None else B
+    return Evidence(
+        candidates=tuple(row["candidates"]),
+        tokens=row["candidate_tokens"],
+        trajectory=Trajectory(S, row.get("t_scores")),
+        blind=None if blind is None or B is None else Trajectory(B),
+        blind_tokens=row["blind_tokens"],
+        content_free=None if free is None else np.stack(free),
+    )

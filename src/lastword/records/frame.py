@@ -28,20 +28,6 @@ def to_frame(table: pa.Table, info: RunInfo) -> "pd.DataFrame":
     return pd.DataFrame(columns)
 
 
-def to_columns(table: pa.Table) -> "pd.DataFrame":
-    """Return records as a frame whose lists stay in Arrow."""
-    import pandas as pd
-
-    columns: dict[str, Any] = {}
-    for name in table.column_names:
-        column = table[name].combine_chunks()
-        if pa.types.is_list(column.type):
-            columns[name] = pd.Series(pd.arrays.ArrowExtensionArray(column))
-        else:
-            columns[name] = column.to_pandas()
-    return pd.DataFrame(columns)
-
-
 def _column(name: str, column: pa.Array) -> Any:
     if name in ("gates", "withheld"):
         return [None if text is None else json.loads(text) for text in column.to_pylist()]

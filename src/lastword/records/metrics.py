@@ -12,14 +12,16 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from lastword.errors import InputError
-from lastword.records.ragged import Lists, PerItem, Places
 
 CALIBRATION_BINS = 15
 PAIR_ENDS = ("/a", "/b")  # suffixes of the ids of a pair's items
 
 Numbers = Sequence[float | int | bool] | np.ndarray
+PerItem = Float[np.ndarray, " items"]
+Places = Int[np.ndarray, " places"]
 Rows = Float[np.ndarray, "items candidates"]
 Truths = Bool[np.ndarray, "items candidates"]
+Metric = Callable[[Rows, Truths], PerItem]
 
 
 def mc1(scores: Numbers, truthful: Numbers) -> float:
@@ -54,39 +56,25 @@ def mc3(scores: Numbers, truthful: Numbers) -> float:
     return _of_item(mc3_rows, scores, truthful)
 
 
-def of_items(
-    metric: Callable[[Rows, Truths], np.ndarray],
-    scores: Lists,
-    truthful: Lists,
-    items: Places | None = None,
-) -> PerItem:
-    """Return a metric per item (`mc1_rows`, `mc2_rows`, `mc3_rows`); nan if undefined.
-
-    Raises:
-        InputError: As in `mc1`.
-    """
-    mask = (scores.lengths > 0) & (truthful.lengths > 0)
-    if (scores.lengths != truthful.lengths)[mask].any():
-        raise InputError("an item has different numbers of scores and truth labels")
-
-    def value(u: Rows, truth: np.ndarray) -> PerItem:
-        rows, truthful = np.asarray(u, dtype=float), truth.astype(bool)
-        _require_scores(rows)
-        counts = truthful.any(axis=1) & ~truthful.all(axis=1)
-        shares = np.full(len(rows), np.nan)
-        shares[counts] = metric(rows[counts], truthful[counts])
-        return shares
-
-    return scores.each(value, truthful, items=items)
-
-
-def _of_item(rows: Callable[[Rows, Truths], np.ndarray], scores: Numbers, truths: Numbers) -> float:
+def _of_item(rows: Metric, scores: Numbers, truths: Numbers) -> float:
     u, truth = np.asarray(scores, dtype=float), np.asarray(truths, dtype=bool)
     if u.shape != truth.shape or u.ndim != 1:
         raise InputError(f"{u.size} scores for {truth.size} truth labels; give one a candidate")
-    _require_scores(u[None])
+    if (np.isnan(u) | (u == np.inf)).any() or (u.size and (u == -np.inf).all()):
+        raise InputError("a score is nan or +inf, or all are -inf; give log-probabilities")
     counts = truth.any() and not truth.all()
     return float(rows(u[None], truth[None])[0]) if counts else float("nan")
+
+
+def of_items(metric: Metric, scores: Rows, truthful: Truths) -> PerItem:
+    """Return a metric of many items, padded as in `mc1_rows`; nan for an item without scores.
+
+    Items without a truthful or without a false candidate get no meaningful value.
+    """
+    read = ~np.isnan(scores).any(axis=1) & truthful.any(axis=1)
+    shares = np.full(len(scores), np.nan)
+    shares[read] = metric(scores[read], truthful[read])
+    return shares
 
 
 def mc1_rows(scores: Rows, truthful: Truths) -> Float[np.ndarray, " items"]:
@@ -118,11 +106,10 @@ def mc3_rows(scores: Rows, truthful: Truths) -> Float[np.ndarray, " items"]:
 def mc1_by_depth(
     S: Float[np.ndarray, "items candidates depths"], truthful: Truths
 ) -> Float[np.ndarray, "items depths"]:
-    """Return MC1 of the scores at every depth, for items with equally many candidates."""
+    """Return MC1 of the scores at every depth, padded as in `mc1_rows`; nan where unread."""
     count, candidates, depths = S.shape
     rows, truths = S.swapaxes(1, 2).reshape(-1, candidates), np.repeat(truthful, depths, axis=0)
-    shares: np.ndarray = mc1_rows(rows, truths).reshape(count, depths)
-    return shares
+    return of_items(mc1_rows, rows, truths).reshape(count, depths)
 
 
 def pair_accuracy(ids: Sequence[str], corrects: Numbers) -> float:
@@ -206,8 +193,3 @@ def reliability(confidences: Numbers, corrects: Numbers) -> Reliability:
         confidence=np.bincount(place, weights=p, minlength=bins) / filled,
         accuracy=np.bincount(place, weights=right, minlength=bins) / filled,
     )
-
-
-def _require_scores(u: Rows) -> None:
-    if (np.isnan(u) | (u == np.inf)).any() or (u.size and (u == -np.inf).all(axis=1).any()):
-        raise InputError("a score is nan or +inf, or all are -inf; give log-probabilities")

@@ -1,27 +1,21 @@
 """Readings: the quantities of the rule, for every item of a cell (method, section 11).
 
 They do not depend on thresholds, so they are computed once, for many items together, and then
-compared with any thresholds. Only one slice of the trajectories is in memory at a time.
+compared with any thresholds. Only one piece of the trajectories is in memory at a time.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import log_softmax
 
 from lastword.errors import RecordError
-from lastword.records.cells import SLICE, Cell, column
-from lastword.records.metrics import mc1_rows, mc2_rows
-from lastword.records.ragged import Lists, Matrices, PerItem, Places
+from lastword.records.cells import Cell, column
+from lastword.records.metrics import PerItem, Places, mc1_rows, mc2_rows
 from lastword.rule import geometry
 from lastword.rule.operators import OPERATORS
 from lastword.rule.theta import Theta
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Padded = Float[np.ndarray, "items candidates"]
 
@@ -49,7 +43,8 @@ class Readings:
         t_readings: t by reading of the scorer, if every item has it [items, candidates].
         invariant_readings: I(M) by its readings, as in the run; {} without them.
         moved: By overriding operator, S minus S without the question at the deciding depth (l*, L
-            for mix, 0 for early), in nats; nan if not read [items, candidates].
+            for mix, 0 for early), in nats; nan for an item that was not read without the question
+            [items, candidates]. {} if none was.
     """
 
     invariant: PerItem
@@ -78,7 +73,7 @@ class Readings:
     @property
     def read_blind(self) -> bool:
         """True if an item was read without the question."""
-        return not np.isnan(self.moved[MIX]).any(axis=1).all()
+        return bool(self.moved)
 
     def by_reading(self, name: str) -> "Readings":
         """Return the readings with t, and all that depends on it, by another reading of T."""
@@ -91,13 +86,13 @@ class Readings:
         shift = t[row, top] - self.base[row, top]
         return replace(self, t=t, sharper=sharper, shift=shift)
 
-    def scores(self, operator: int, eta: float, items: Places | slice = slice(None)) -> Padded:
-        """Return u of items by one operator, given by its index; the padding is not masked."""
+    def scores(self, operator: int, eta: float) -> Padded:
+        """Return u by one operator, given by its index; the padding is not masked."""
         if operator != MIX:
-            vector: Padded = getattr(self, NAMES[operator])[items]
+            vector: Padded = getattr(self, NAMES[operator])
             return vector
-        mixing = np.where(self.shift[items] > 0, eta, -eta)[:, None]  # lambda, Eq. 17
-        mixed: Padded = (1 - mixing) * self.base[items] + mixing * self.t[items]
+        mixing = np.where(self.shift > 0, eta, -eta)[:, None]  # lambda, Eq. 17
+        mixed: Padded = (1 - mixing) * self.base + mixing * self.t
         return mixed
 
     def gains(self, operator: int, eta: float) -> tuple[PerItem, PerItem]:
@@ -114,12 +109,10 @@ class Readings:
     def _shares(self, operator: int, eta: float) -> tuple[PerItem, PerItem]:
         """Return MC1 and MC2 of each item by one operator's scores; nan if it does not count."""
         first, second = (np.full(len(self.d_eff), np.nan) for _ in range(2))
-        counting = np.flatnonzero(self.counts_mc1 | self.counts_mc2)
-        for at in range(0, len(counting), SLICE):
-            items = counting[at : at + SLICE]
-            u = np.where(self.present[items], self.scores(operator, eta, items), -np.inf)
-            first[items] = mc1_rows(u, self.truthful[items])
-            second[items] = mc2_rows(u, self.truthful[items])
+        items = self.counts_mc1 | self.counts_mc2
+        u = np.where(self.present, self.scores(operator, eta), -np.inf)[items]
+        first[items] = mc1_rows(u, self.truthful[items])
+        second[items] = mc2_rows(u, self.truthful[items])
         return first, second
 
 
@@ -133,83 +126,62 @@ def read(cell: Cell, theta: Theta, *, blind: bool = False) -> Readings:
         RecordError: A trajectory, t or I(M) is missing: the run did not read everything.
     """
     names = ("blind_trajectory",) if blind else ("trajectory", "blind_trajectory", "t_readings")
-    second = "blind_t_scores" if blind else "t_scores"
-    if second not in cell.items:
-        raise _unread(cell, "trajectory or t_scores")
-    t = Lists.of(cell.items[second])
-    readings = _blank(cell, t)
-    for items, frame in cell.slices(*names):
-        _keep_readings(readings, items, frame)
-        if names[0] not in frame:
+    t = cell.scores["blind_t_scores" if blind else "t_scores"]
+    r = _blank(cell, t)
+    for items, table in cell.pieces(*names):
+        S = cell.stack(items, table[names[0]])
+        without = None if blind else cell.stack(items, table["blind_trajectory"])
+        some = ~np.isnan(S[:, 0]).all(axis=1) if blind else np.ones(len(S), dtype=bool)
+        if np.isnan(S[some]).any():
+            raise _unread(cell, "depths of a trajectory")
+        if np.isnan(t[items[some]]).any():
             raise _unread(cell, "trajectory or t_scores")
-        for some, S, without in _stacks(frame, names[:2]):
-            if np.isnan(S).any():
-                raise _unread(cell, "depths of a trajectory")
-            if (t.lengths[items[some]] != S.shape[1]).any():
-                raise _unread(cell, "trajectory or t_scores")
-            _fill(readings, items[some], S, without, t.stack(items[some]), theta)
-    if not blind and np.isnan(readings.d_eff).any():
-        raise _unread(cell, "trajectory or t_scores")
-    for name, t_scores in list(readings.t_readings.items()):
-        if np.isnan(t_scores[readings.present]).any():
-            del readings.t_readings[name]
-    return readings
+        # The formulas are for items with equally many candidates.
+        counts = cell.present[items].sum(axis=1) * some
+        for count in np.unique(counts[some]).tolist():
+            alike = np.flatnonzero(counts == count)
+            _fill(r, items[alike], S[alike, :count], t[items[alike], :count], theta)
+            if without is not None:
+                _fill_moved(r, items[alike], S[alike, :count], without[alike, :count], theta)
+        if not blind and not table["t_readings"].null_count:
+            _keep_readings(r, items, cell.stack_by_name(items, table["t_readings"]))
+    for name, t_scores in list(r.t_readings.items()):
+        if np.isnan(t_scores).any():
+            del r.t_readings[name]
+    return r
 
 
-def _keep_readings(r: Readings, items: Places, frame: "pd.DataFrame") -> None:
+def _keep_readings(r: Readings, items: Places, readings: dict[str, Padded]) -> None:
     """Store t by reading for some items that all have it."""
-    if "t_readings" not in frame or frame["t_readings"].isna().any():
-        return
-    for name, t in Lists.by_name(frame["t_readings"]).items():
-        r.t_readings.setdefault(name, np.full(r.present.shape, np.nan))[items] = t.padded(
-            r.present.shape[1]
-        )
+    for name, t in readings.items():
+        stored = r.t_readings.setdefault(name, np.where(r.present, np.nan, 0.0))
+        stored[items] = np.where(r.present[items], t, 0.0)
 
 
-def _stacks(
-    frame: "pd.DataFrame", names: tuple[str, ...]
-) -> Iterator[tuple[Places, np.ndarray, np.ndarray]]:
-    """Yield items of one shape, their trajectories, and those without the question (or nan)."""
-    whole = Matrices.of(frame[names[0]])
-    without = Matrices.of(frame[names[1]]) if len(names) > 1 and names[1] in frame else None
-    for items in whole.alike():
-        S = whole.stack(items)
-        blind = np.full_like(S, np.nan)
-        if without is not None:
-            same = (without.rows[items] > 0).nonzero()[0]
-            if same.size:
-                blind[same] = without.stack(items[same])
-        yield items, S, blind
-
-
-def _blank(cell: Cell, t: Lists) -> Readings:
+def _blank(cell: Cell, t: Padded) -> Readings:
     """Return readings with all computed values nan, and 0 in the padding."""
-    items, truthful = cell.items, Lists.of(cell.items["truthful"])
-    widest = max(t.lengths.max(initial=1), truthful.lengths.max(initial=1))
-    shape = len(items), int(widest)
+    items, shape = cell.items, cell.present.shape
     invariant = column(items, "invariant")
     if np.isnan(invariant).any():
         raise _unread(cell, "the invariant")
     invariants = cell.info.get("invariant_readings") or {}
+    read = ~np.isnan(t).any(axis=1)
     return Readings(
         t_readings={},
         invariant_readings={name: v for name, v in invariants.items() if v is not None},
         invariant=invariant,
         changes=np.zeros(len(items), dtype=bool),
-        # Read-only views of one nan: they take no memory until `_fill` replaces them.
-        moved=dict.fromkeys(OVERRIDING, np.broadcast_to(np.nan, shape)),
-        present=np.arange(shape[1]) < t.lengths[:, None],
-        truthful=truthful.padded(shape[1]).astype(bool),
-        counts_mc1=items["mc1_base"].notna().to_numpy(dtype=bool) & (t.lengths > 0),
-        counts_mc2=items["mc2_base"].notna().to_numpy(dtype=bool) & (t.lengths > 0),
+        moved={},
+        present=cell.present,
+        truthful=cell.truthful,
+        counts_mc1=items["mc1_base"].notna().to_numpy(dtype=bool) & read,
+        counts_mc2=items["mc2_base"].notna().to_numpy(dtype=bool) & read,
         **{name: np.full(len(items), np.nan) for name in _NUMBERS},
         **{name: np.zeros(shape) for name in _VECTORS},
     )
 
 
-def _fill(
-    r: Readings, items: Places, S: np.ndarray, without: np.ndarray, t: np.ndarray, theta: Theta
-) -> None:
+def _fill(r: Readings, items: Places, S: np.ndarray, t: np.ndarray, theta: Theta) -> None:
     """Compute the readings of items of one shape, by the formulas of `lastword.rule.geometry`."""
     # S[item, candidate, depth]: b is its last slice. q is the slice at l*, which differs from item
     # to item and is therefore gathered by (row, layer).
@@ -226,16 +198,21 @@ def _fill(
         r.entropy[items] = geometry.normalised_entropies(b)
         r.sharper[items] = np.subtract(*(geometry.margins(u[:, :, None])[:, 0] for u in (t, b)))
         r.confidence[items] = b[row, top]
-    kinds = (r.base, b), (r.decisive, q), (r.early, S[:, :, 0]), (r.t, t)
-    for kind, values in kinds:
+    for kind, values in ((r.base, b), (r.decisive, q), (r.early, S[:, :, 0]), (r.t, t)):
         kind[items, :count] = values
-    if not np.isnan(without).all():
-        shift = S - without
-        moved = shift[row, :, layer], shift[:, :, depth], shift[:, :, 0]
-        for place, values in zip(OVERRIDING, moved, strict=True):
-            if not r.moved[place].flags.writeable:  # still the view of one nan
-                r.moved[place] = np.where(r.present, np.nan, 0.0)
-            r.moved[place][items, :count] = values
+
+
+def _fill_moved(
+    r: Readings, items: Places, S: np.ndarray, without: np.ndarray, theta: Theta
+) -> None:
+    """Compute what the question moved at the depths that may decide items of one shape."""
+    if np.isnan(without).all():
+        return
+    shift, layer = S - without, geometry.decisive_layers(S, theta.eps_H)
+    moved = shift[np.arange(len(S)), :, layer], shift[:, :, -1], shift[:, :, 0]
+    for place, values in zip(OVERRIDING, moved, strict=True):
+        stored = r.moved.setdefault(place, np.where(r.present, np.nan, 0.0))
+        stored[items, : S.shape[1]] = values
 
 
 def _unread(cell: Cell, what: str) -> RecordError:

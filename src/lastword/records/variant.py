@@ -90,9 +90,10 @@ def _gated(r: Readings, answers: VariantAnswers) -> VariantAnswers:
     """Return the answers without the overrides that the question does not favour over the base."""
     base = np.where(r.present, r.base, -np.inf)
     new, old, item = answers.index, base.argmax(axis=1), np.arange(len(base))
+    unread = np.full(base.shape, np.nan)
     rises = np.select(
         [(answers.operators == place)[:, None] for place in OVERRIDING],
-        [r.moved[place] for place in OVERRIDING],
+        [r.moved.get(place, unread) for place in OVERRIDING],
     )
     stands = (new == old) | (rises[item, new] - rises[item, old] > _MOVED)  # False for nan
     operators = np.where(stands, answers.operators, BASE)

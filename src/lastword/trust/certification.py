@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from lastword.errors import RecordError
-from lastword.records.cells import Cell
+from lastword.records.cells import Cell, read_cells
 from lastword.records.info import RunInfo, find_cells, read_run
 from lastword.records.recheck import recheck
 from lastword.records.store import unfinished
-from lastword.records.stored import read_cells
 from lastword.rule.geometry import Scores
 from lastword.text.prompt_template import template_name
 from lastword.trust.certificate import Certificate
@@ -116,9 +115,9 @@ def sample_of(
     names = allowed(parted, CERTIFIABLE) if methods is None else tuple(methods)
     batch_means = means(parted) if any(name.startswith(BATCH) for name in names) else {}
     scored = ScoredItems.of(parted, resolved(parted, first, names, batch_means))
-    operators = np.concatenate([cell.mc1_items["operator"].to_numpy(str) for cell in parted])
+    operators = [cell.items["operator"].to_numpy(str)[cell.mc1_places] for cell in parted]
     return Sample(
-        items=scored.labelled(operators, groups(parted)),
+        items=scored.labelled(np.concatenate(operators), groups(parted)),
         scalar=scalar,
         subject=subject,
         benchmarks={run["benchmark"]: run["dataset"]["fingerprint"] for run in runs},

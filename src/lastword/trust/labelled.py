@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from jaxtyping import Int
 
-from lastword.records.ragged import PerItem
+from lastword.records.metrics import PerItem
 from lastword.trust.evidence import Evidence, Which
 from lastword.trust.policy import Policy
 

@@ -15,10 +15,9 @@ from jaxtyping import Bool, Float
 from scipy.special import softmax
 
 from lastword.errors import RecordError
-from lastword.records.cells import Cell
-from lastword.records.derived import evidence, facts_of
+from lastword.records.cells import Cell, stack_cells
+from lastword.records.derived import derive, facts_of
 from lastword.records.metrics import mc1_rows
-from lastword.records.ragged import Lists
 from lastword.rule.geometry import Scores, Trajectory
 from lastword.trust.claims import ControlResults, Finding, Trial, judge, trials
 from lastword.trust.evidence import Groups
@@ -40,14 +39,9 @@ DRAWS = 2000
 
 def allowed(cells: Sequence[Cell], methods: Sequence[str]) -> tuple[str, ...]:
     """Return the methods whose input all cells have, in their order."""
-    frames = [cell.mc1_items for cell in cells]
-
-    def hold(name: str) -> bool:
-        return all(name in frame and frame[name].notna().all() for frame in frames)
-
     needs = {
         GATED: lambda: all(_holds(cell, "blind_trajectory") for cell in cells),
-        "pmi": lambda: hold("blind_scores"),
+        "pmi": lambda: not any(np.isnan(_scores(cell, "blind_scores")).any() for cell in cells),
         "contextual": lambda: all(_holds(cell, "content_free_scores") for cell in cells),
         BATCH: lambda: bool(means(cells)),
     }
@@ -56,7 +50,7 @@ def allowed(cells: Sequence[Cell], methods: Sequence[str]) -> tuple[str, ...]:
 
 def _holds(cell: Cell, name: str) -> bool:
     """Return True if every item has a column that is not always kept in memory."""
-    return all(name in frame and frame[name].notna().all() for _, frame in cell.slices(name))
+    return not any(table[name].null_count for _, table in cell.pieces(name))
 
 
 def resolved(
@@ -92,10 +86,11 @@ def means(cells: Iterable[Cell]) -> Means:
 
     def base_scores() -> "Iterator[Evidence]":
         for cell in cells:
-            base = Lists.of(cell.items["base_scores"])
-            for places, frame in cell.slices("candidates"):
-                for place, texts in zip(places, frame["candidates"], strict=True):
-                    b = base.stack(np.array([place]))[0]
+            for items, table in cell.pieces("candidates"):
+                for place, texts in zip(
+                    items.tolist(), table["candidates"].to_pylist(), strict=True
+                ):
+                    b = cell.base_scores(place)
                     yield Evidence(tuple(texts), np.zeros(0, np.int64), Trajectory(b[:, None]))
 
     return means_of(base_scores())
@@ -120,15 +115,28 @@ class ScoredItems:
     @classmethod
     def of(cls, cells: Sequence[Cell], methods: Methods) -> "ScoredItems":
         """Return the scores in cells, by TRACE and other methods."""
-        base = _filled(cells, "base_scores")
-        absent = np.isneginf(base)
-        longest = _padded([cell.characters.at(cell.mc1_places) for cell in cells])
-        controls = {"shortest": np.where(absent, -np.inf, -longest), "longest": longest}
-        if allowed(cells, ("pmi",)):
-            blind = _filled(cells, "blind_scores")
-            controls |= {"question-blind": blind, "anti-blind": np.where(absent, -np.inf, -blind)}
-        corrected = {TRACE: _filled(cells, "scores")} | _scored(cells, methods, base)
-        return cls(base, _filled(cells, "truthful") > 0, corrected, controls)
+        scores: dict[str, list[Rows]] = {}
+        truths = []
+        for cell in cells:
+            places, derived = cell.mc1_places, derive(cell, methods)
+            base = cell.scores["base_scores"]
+            columns = {"base": base, TRACE: cell.scores["scores"], "longest": cell.characters}
+            columns |= {name: np.where(np.isnan(u), base, u) for name, u in derived.items()}
+            columns["question-blind"] = cell.scores["blind_scores"]
+            for opposite, name in (("shortest", "longest"), ("anti-blind", "question-blind")):
+                columns[opposite] = cell.least_first(columns[name])
+            for name, u in columns.items():
+                scores.setdefault(name, []).append(u[places])
+            truths.append(cell.truthful[places] * 1.0)
+        stacked = {name: stack_cells(parts) for name, parts in scores.items()}
+        names = ["shortest", "longest"]
+        names += ["question-blind", "anti-blind"] if allowed(cells, ("pmi",)) else []
+        return cls(
+            base=stacked["base"],
+            truth=stack_cells(truths) > 0,
+            methods={name: stacked[name] for name in (TRACE, *methods)},
+            controls={name: stacked[name] for name in names},
+        )
 
     def labelled(self, operators: np.ndarray, groups: Groups) -> Labelled:
         """Return the items as every method answers them.
@@ -190,33 +198,7 @@ class ScoredItems:
         return (1 + int((fixed - broken >= trial.gain).sum())) / (1 + DRAWS)
 
 
-def _scored(cells: Sequence[Cell], methods: Methods, base: Rows) -> dict[str, Rows]:
-    """Return each method's scores of the items that count for MC1; the model's if it has none."""
-    scores = {name: base.copy() for name in methods}
-    first = 0
-    for cell in cells if methods else ():
-        # The row of each answered item among those of all cells that count for MC1.
-        row = np.full(len(cell.items), -1)
-        row[cell.mc1_places] = first + np.arange(len(cell.mc1_places))
-        first += len(cell.mc1_places)
-        for place, one in evidence(cell, methods):
-            for name, method in methods.items() if row[place] >= 0 else ():
-                if (u := method.scores(one)) is not None:
-                    scores[name][row[place], : len(u)] = u
+def _scores(cell: Cell, name: str) -> Rows:
+    """Return a column of scores of the items that count for MC1."""
+    scores: Rows = cell.scores[name][cell.mc1_places]
     return scores
-
-
-def _filled(cells: Sequence[Cell], name: str) -> Rows:
-    """Return a column of lists of the items that count for MC1, padded with -inf."""
-    return _padded([Lists.of(cell.items[name].iloc[cell.mc1_places]) for cell in cells])
-
-
-def _padded(cells: Sequence[Lists]) -> Rows:
-    """Stack the lists of several cells, padded with -inf."""
-    width = max(int(part.lengths.max(initial=0)) for part in cells)
-    places = np.arange(width)
-    rows = [
-        np.where(places < part.lengths[:, None], part.padded(width).astype(float), -np.inf)
-        for part in cells
-    ]
-    return np.concatenate(rows)

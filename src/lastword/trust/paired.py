@@ -4,9 +4,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import bdtr
 
-from lastword.records.metrics import fixed_and_broken
-from lastword.records.ragged import PerItem
-from lastword.trust.record_groups import Groups
+from lastword.records.metrics import PerItem, fixed_and_broken
+from lastword.trust.evidence import Groups
 
 Values = Float[np.ndarray, " values"]
 

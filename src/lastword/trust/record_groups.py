@@ -1,12 +1,12 @@
 """Groups of the items of records, as defined in `trust.groups`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Int
 
 from lastword.records.cells import Cell
-from lastword.records.ragged import PerItem, Places
+from lastword.records.metrics import PerItem, Places
 from lastword.trust.groups import marks, numbers
 
 _SHARED = ("id", "prompt", "candidates", "shared")
@@ -42,22 +42,14 @@ def changed_groups(cell: Cell, gains: PerItem) -> Groups:
 
 
 def _marks(cell: Cell, places: Places, number: int) -> list[list[str]]:
-    """Return the marks of some of a cell's items [places]."""
-    which = np.zeros(len(cell.items), dtype=bool)
-    which[places] = True
-    by_place = dict(_read(cell, which, number)) if places.size else {}
-    return [by_place.get(place, []) for place in places.tolist()]
+    """Return the marks of some of a cell's items [places].
 
-
-def _read(cell: Cell, which: np.ndarray, number: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield the marks of some items; scores replace the texts of records without texts."""
-    scores = cell.items["base_scores"].to_numpy()
-    for items, frame in cell.slices(*_SHARED):
-        if not {"prompt", "candidates"} <= set(frame.columns):  # frames that somebody cut
-            continue
-        rows = frame[which[items]]
-        shared = rows["shared"] if "shared" in rows else [None] * len(rows)
-        columns = (items[which[items]].tolist(), rows["id"], rows["prompt"], rows["candidates"])
-        for place, name, prompt, candidates, group in zip(*columns, shared, strict=True):
-            text = prompt or np.array2string(np.round(scores[place], 3))
-            yield place, list(marks(name, text, candidates, group, number))
+    Scores replace the texts of records without texts.
+    """
+    marked = []
+    for items, table in cell.pieces(*_SHARED, items=places):
+        columns = (table[name].to_pylist() for name in _SHARED)
+        for place, name, prompt, candidates, shared in zip(items.tolist(), *columns, strict=True):
+            text = prompt or np.array2string(np.round(cell.base_scores(place), 3))
+            marked.append(list(marks(name, text, candidates, shared, number)))
+    return marked

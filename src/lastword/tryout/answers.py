@@ -9,11 +9,10 @@ from lastword.decide.tracer import Tracer
 from lastword.files.strict_json import strict
 from lastword.methods.contract import Method
 from lastword.model.weights.identity import model_name
-from lastword.records.cells import Cell
+from lastword.records.cells import Cell, cell_of, read_cells
 from lastword.records.decision import Row
 from lastword.records.info import SCHEMA, RunInfo, cell_folder, machine, packages
 from lastword.records.store import Run
-from lastword.records.stored import cell_of, read_cells
 from lastword.text.prompt_template import Template
 from lastword.tryout.labels import Labels
 

@@ -10,8 +10,7 @@ import numpy as np
 from lastword.decide.item import candidates_of
 from lastword.methods import resolve
 from lastword.records.derived import derive, facts_of
-from lastword.records.metrics import mc1_rows, of_items
-from lastword.records.ragged import Lists
+from lastword.records.metrics import Rows, mc1_rows, of_items
 from lastword.trust.certification import Outcome, Sample
 from lastword.trust.claims import needed
 from lastword.trust.evidence import Evidence, as_good
@@ -111,11 +110,11 @@ class _Results:
         return np.array([weights[label] for label in labels])
 
     @cached_property
-    def scores(self) -> dict[str, list[np.ndarray | None]]:
-        """Scores by correction, per item [options]; None if it does not apply."""
+    def scores(self) -> dict[str, Rows]:
+        """Scores by correction [items, options]; nan if it does not apply."""
         cell, facts = self.material.cell, facts_of(self.sample.run)
         others = resolve([name for name in CERTIFIABLE if name != TRACE], facts)
-        return {TRACE: list(cell.items["scores"])} | derive(cell, others)
+        return {TRACE: cell.scores["scores"]} | derive(cell, others)
 
     @property
     def crossed(self) -> Mapping[str, np.ndarray]:
@@ -125,7 +124,7 @@ class _Results:
     @cached_property
     def base(self) -> np.ndarray:
         """MC1 of the model [items]."""
-        return self.mc1(list(self.material.cell.items["base_scores"]))
+        return self.mc1(self.material.cell.scores["base_scores"])
 
     @cached_property
     def right(self) -> dict[str, np.ndarray]:
@@ -134,11 +133,9 @@ class _Results:
         crossed = {name: (answers == truths) * 1.0 for name, answers in self.crossed.items()}
         return {name: self.mc1(scores) for name, scores in self.scores.items()} | crossed
 
-    def mc1(self, scores: Sequence[np.ndarray | None]) -> np.ndarray:
+    def mc1(self, scores: Rows) -> np.ndarray:
         """Return MC1 per item [items]; nan without scores."""
-        items = self.material.cell.items
-        base, truthful = (Lists.of(items[n]) for n in ("base_scores", "truthful"))
-        return of_items(mc1_rows, base.of_rows(scores), truthful)
+        return of_items(mc1_rows, scores, self.material.cell.truthful)
 
     @property
     def best_correction(self) -> str:
@@ -174,7 +171,7 @@ class _Results:
         if name in self.crossed:
             return [str(answer) for answer in self.crossed[name]]
         rows = zip(self.scores[name], self.options, self.model_answers, strict=True)
-        return [model if u is None else names[int(np.argmax(u))] for u, names, model in rows]
+        return [model if np.isnan(u[0]) else names[int(u.argmax())] for u, names, model in rows]
 
     def standing(self, name: str, right: np.ndarray, *, compares: bool = True) -> Standing:
         """Return the standing of answers to all items [items], tested against the model's."""
@@ -190,7 +187,7 @@ class _Results:
 def _lines(results: _Results) -> Iterator[Standing]:
     chance = float(np.mean([1 / len(names) for names in results.options]))
     yield Standing("chance", chance, chance, chance)
-    blind = results.mc1(list(results.material.cell.items["blind_scores"]))
+    blind = results.mc1(results.material.cell.scores["blind_scores"])
     yield _standing("without the text", blind)
     yield results.standing(MODEL, results.base, compares=False)
     yield from (results.standing(name, right) for name, right in results.right.items())
@@ -238,7 +235,7 @@ def _stands(results: _Results, outcome: Outcome | None, method: str) -> np.ndarr
     if method in results.crossed:
         return np.ones(len(results.weights), dtype=bool)
     if outcome is None or outcome.finding.chosen is None:
-        return np.array([u is not None for u in results.scores[method]])
+        return np.asarray(~np.isnan(results.scores[method]).any(axis=1))
     return outcome.sample.items.stands(outcome.finding.policy)
 
 
@@ -299,9 +296,9 @@ def _depths(results: _Results) -> DepthAccuracy:
     if contest is None or not len(contest.by_depth):
         return DepthAccuracy()
     right = np.zeros(len(contest.by_depth))
-    for places, frame in cell.slices("trajectory"):
-        for place, S in zip(places.tolist(), frame["trajectory"], strict=True):
-            truth = results.options[place].index(results.material.truths[place])
-            right += weights[place] * (np.stack([*S]).argmax(axis=0) == truth)
+    for places, table in cell.pieces("trajectory"):
+        first = cell.stack(places, table["trajectory"]).argmax(axis=1)
+        truth = cell.truthful[places].argmax(axis=1)
+        right += weights[places] @ (first == truth[:, None])
     head = (right / weights.sum()).tolist()
     return DepthAccuracy(tuple(zip(head, contest.by_depth.tolist(), strict=True)), contest.curve)

@@ -13,8 +13,7 @@ import numpy as np
 
 from lastword.probes.controls import ALPHA, Fit, fit_cell
 from lastword.records.cells import Cell, column, mean
-from lastword.records.metrics import mc1_by_depth
-from lastword.records.ragged import Lists, Matrices, PerItem
+from lastword.records.metrics import PerItem, mc1_by_depth
 from lastword.trust.paired import ROUNDING, random_flips
 
 DRAWS = 4000
@@ -123,29 +122,18 @@ def placebo(cell: Cell) -> Placebo:
 
 def _truth_elsewhere(cell: Cell) -> PerItem:
     """Return the share of truths among candidates that the base did not choose, per item."""
-    counts = cell.mc1_places
-    truths = Lists.of(cell.items["truthful"])
-    index = column(cell.items, "base_index")
-    shares = np.full(len(cell.items), np.nan)
-    for places in truths.alike(counts):
-        truthful = truths.stack(places).astype(float)
-        chosen = truthful[np.arange(len(places)), index[places].astype(int)]
-        shares[places] = (truthful.sum(axis=1) - chosen) / (truthful.shape[1] - 1)
-    return np.asarray(shares[counts])
+    places = cell.mc1_places
+    truthful, count = cell.truthful[places], cell.present[places].sum(axis=1)
+    index = column(cell.items, "base_index")[places].astype(int)
+    chosen = truthful[np.arange(len(places)), index]
+    shares: PerItem = (truthful.sum(axis=1) - chosen) / (count - 1)
+    return shares
 
 
 def _any_depth(cell: Cell, trajectory: str) -> float:
     """Return the share of items that some depth answers right; nan if not every depth was read."""
-    truthful = Lists.of(cell.items["truthful"])
-    best = np.full(len(cell.items), np.nan)
-    for items, frame in cell.slices(trajectory):
-        if trajectory not in frame:
-            continue
-        S = Matrices.of(frame[trajectory])
-        for some in S.alike(np.flatnonzero(np.isin(items, cell.mc1_places))):
-            stacked = S.stack(some)
-            truths = truthful.stack(items[some]).astype(bool)
-            whole = ~np.isnan(stacked).any(axis=(1, 2))  # others were only read as far as needed
-            hits = mc1_by_depth(stacked[whole], truths[whole]).max(axis=1, initial=0.0)
-            best[items[some[whole]]] = hits
-    return mean(best[cell.mc1_places])
+    best = []
+    for items, table in cell.pieces(trajectory, items=cell.mc1_places):
+        S = cell.stack(items, table[trajectory])
+        best.append(mc1_by_depth(S, cell.truthful[items]).max(axis=1, initial=0.0))
+    return mean(np.concatenate([np.empty(0), *best]))

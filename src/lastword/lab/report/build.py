@@ -24,10 +24,9 @@ from lastword.lab.report import (
 from lastword.lab.report.draw import Figure
 from lastword.lab.report.page import CellReport, render
 from lastword.lab.report.table import Table, write_table
-from lastword.records.cells import Cell, summarise
+from lastword.records.cells import Cell, read_cells, summarise
 from lastword.records.info import one_theta, read_runs
 from lastword.records.readings import read
-from lastword.records.stored import read_cells
 from lastword.rule.theta import Theta
 
 

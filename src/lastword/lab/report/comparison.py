@@ -9,7 +9,7 @@ Records without a method's scores raise `RecordError`.
 
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,16 @@ from lastword.lab.report.table import Table, Value, points
 from lastword.records.cells import Cell, mean_defined
 from lastword.records.derived import derive, fitted_methods
 from lastword.records.info import find_cells, read_run
-from lastword.records.metrics import mc1_rows, mc2_rows, mc3_rows, of_items
-from lastword.records.ragged import Lists, PerItem
+from lastword.records.metrics import (
+    Metric,
+    PerItem,
+    Places,
+    Rows,
+    mc1_rows,
+    mc2_rows,
+    mc3_rows,
+    of_items,
+)
 from lastword.trust.paired import paired
 from lastword.trust.policy import TRACE
 from lastword.trust.record_groups import Groups, changed_groups
@@ -171,59 +179,57 @@ def read_comparisons(runs: Path, parted: Sequence[Cell]) -> list[Comparison]:
 
 
 class _Scores:
-    """The scores of every item of a cell by every method, in one layout."""
+    """The scores of every item of a cell by every method."""
 
     def __init__(self, cell: Cell, names: Iterable[str], fitted: "Mapping[str, Method]") -> None:
-        read = []
-        for items, frame in cell.slices("methods", "candidates", "candidate_tokens"):
-            if "methods" not in frame or frame["methods"].isna().any():
+        self._cell = cell
+        shape = cell.present.shape
+        self._tokens, self._sizes = np.ones(shape), np.ones(shape)
+        self._by = {name: np.where(cell.present, np.nan, -np.inf) for name in names}
+        for items, table in cell.pieces("methods", "candidate_tokens", "candidates"):
+            if table["methods"].null_count:
                 raise RecordError(
                     f"{cell.model} on {cell.benchmark} has no scores of other methods; write "
                     "them with `lastword compare`"
                 )
-            if len(items):
-                counts = Lists.of(frame["candidate_tokens"]), Lists.sizes(frame["candidates"])
-                read.append((items, *counts, Lists.by_name(frame["methods"])))
-        for name in names:
-            if not all(name in by for *_, by in read):
-                raise RecordError(f"a record has no scores of {name}; compare again")
-        self._cell = cell
-        self._base, self._trace, self._truthful = (
-            Lists.of(cell.items[name]) for name in ("base_scores", "scores", "truthful")
-        )
-        fill = self._base.filled
-        self._tokens = fill((items, tokens) for items, tokens, _, _ in read)
-        self._sizes = fill((items, sizes) for items, _, sizes, _ in read)
-        self._by = {n: fill((items, by[n]) for items, *_, by in read) for n in names}
-        self.add(derive(cell, fitted))
-
-    def add(self, scores: "Mapping[str, Sequence[np.ndarray | None]]") -> None:
-        """Add the scores of further methods, by item."""
-        self._by |= {name: self._base.of_rows(rows) for name, rows in scores.items()}
+            present = cell.present[items]
+            tokens = cell.stack(items, table["candidate_tokens"])
+            self._tokens[items] = np.where(present, tokens, 1.0)
+            self._sizes[items] = np.where(present, cell.sizes(items, table["candidates"]), 1.0)
+            by = cell.stack_by_name(items, table["methods"])
+            for name, scores in self._by.items():
+                if name not in by:
+                    raise RecordError(f"a record has no scores of {name}; compare again")
+                scores[items] = by[name]
+        self._by |= derive(cell, fitted)
 
     def mc1(self, method: str, aggregation: "Aggregation") -> tuple[PerItem, ...]:
         """Return MC1 per item of a method, of the base with its aggregation, and of TRACE."""
-        base = replace(self._base, values=self._aggregate(self._base.values, aggregation))
+        base = self._aggregate(self._cell.scores["base_scores"], aggregation)
         return tuple(
-            of_items(mc1_rows, u, self._truthful, self._cell.mc1_places)
-            for u in (self._by[method], base, self._trace)
+            self._of_items(mc1_rows, u, self._cell.mc1_places)
+            for u in (self._by[method], base, self._cell.scores["scores"])
         )
 
     def mc2_and_mc3(self, method: str, aggregation: "Aggregation") -> dict[str, float]:
         """Return mean MC2 of a method's scores, MC2 of them as means over tokens, and MC3."""
         u = self._by[method]
         # A mean of 1 has the aggregate that a score is divided by to make a mean of it.
-        means = replace(u, values=u.values / self._aggregate(np.ones(len(u.values)), aggregation))
+        means = u / self._aggregate(np.ones_like(u), aggregation)
         metrics = {"mc2": (mc2_rows, u), "mc2_normalised": (mc2_rows, means), "mc3": (mc3_rows, u)}
+        places = self._cell.mc2_places
         return {
-            name: mean_defined(of_items(metric, scores, self._truthful, self._cell.mc2_places))
+            name: mean_defined(self._of_items(metric, scores, places))
             for name, (metric, scores) in metrics.items()
         }
 
-    def _aggregate(self, means: np.ndarray, aggregation: "Aggregation") -> np.ndarray:
+    def _of_items(self, metric: Metric, scores: Rows, places: Places) -> PerItem:
+        return of_items(metric, scores[places], self._cell.truthful[places])
+
+    def _aggregate(self, means: Rows, aggregation: "Aggregation") -> Rows:
         from lastword.methods.contract import aggregate  # imports torch
 
-        return aggregate(means, aggregation, self._tokens.values, self._sizes.values)
+        return aggregate(means, aggregation, self._tokens, self._sizes)
 
 
 def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:

@@ -19,8 +19,7 @@ from lastword.lab.report.figures import MOST_DRAWN, left_to_the_table, model_nam
 from lastword.lab.report.table import Table, Value, points
 from lastword.records.cells import Cell, mean
 from lastword.records.marks import Role
-from lastword.records.metrics import mc1_by_depth
-from lastword.records.ragged import Lists, Matrices, PerItem, Places
+from lastword.records.metrics import PerItem, Places, mc1_by_depth
 from lastword.records.readings import NAMES, OVERRIDING, Readings, read
 from lastword.records.variant import Variant, decide
 from lastword.rule.theta import Theta
@@ -86,8 +85,7 @@ def dependence(cell: Cell, theta: Theta, *, sighted: Readings | None = None) -> 
     Raises:
         RecordError: The run did not read every depth and T.
     """
-    second = cell.items.get("blind_t_scores")
-    if second is None or not second.notna().any():
+    if np.isnan(cell.scores["blind_t_scores"]).any(axis=1).all():
         return None
     sighted, blind = sighted or read(cell, theta), read(cell, theta, blind=True)
     both = np.flatnonzero(sighted.counts_mc1 & ~np.isnan(blind.d_eff))
@@ -105,15 +103,10 @@ def dependence(cell: Cell, theta: Theta, *, sighted: Readings | None = None) -> 
 
 def by_depth(cell: Cell, trajectory: str, items: Places) -> PerDepth:
     """Return mean MC1 of S at every depth, over some of the items that count for it."""
-    which = np.zeros(len(cell.items), dtype=bool)
-    which[items] = True
-    truthful = Lists.of(cell.items["truthful"])
     total = np.zeros(())
-    for places, frame in cell.slices(trajectory):
-        whole = Matrices.of(frame[trajectory])
-        for some in whole.alike(np.flatnonzero(which[places])):
-            truths = truthful.stack(places[some]).astype(bool)
-            total = total + mc1_by_depth(whole.stack(some), truths).sum(axis=0)
+    for some, table in cell.pieces(trajectory, items=items):
+        S = cell.stack(some, table[trajectory])
+        total = total + mc1_by_depth(S, cell.truthful[some]).sum(axis=0)
     curve: PerDepth = total / len(items)
     return curve
 

@@ -17,7 +17,7 @@ from lastword.records.cells import Cell, column
 from lastword.records.decision import Decision, decisions
 from lastword.records.explanation import gate_lines
 from lastword.records.marks import LOOKS, Role
-from lastword.records.ragged import Lists, PerItem, Places
+from lastword.records.metrics import PerItem, Places
 from lastword.records.view import View, letter, short, view
 from lastword.rule import geometry
 from lastword.rule.theta import Theta
@@ -110,14 +110,9 @@ def _repaired(cell: Cell) -> Bool[np.ndarray, " items"]:
 
 def _truthful_gains(cell: Cell, places: Places) -> PerItem:
     """Return the rise of the truthful candidates' probability in each item [places]."""
-    b, truthful = Lists.of(cell.items["base_scores"]), Lists.of(cell.items["truthful"])
-
-    def gain(after: np.ndarray, before: np.ndarray, true: np.ndarray) -> PerItem:
-        rises = softmax(after, axis=1) - softmax(before, axis=1)
-        gains: PerItem = (rises * true).sum(axis=1)
-        return gains
-
-    return Lists.of(cell.items["scores"]).each(gain, b, truthful, items=places)
+    before, after = (softmax(cell.scores[n][places], axis=1) for n in ("base_scores", "scores"))
+    gains: PerItem = ((after - before) * cell.truthful[places]).sum(axis=1)
+    return gains
 
 
 def _record(cell: Cell, item: int) -> Decision:
@@ -244,7 +239,8 @@ def hardest(cells: Sequence[Cell]) -> list[Decision]:
 def _scores_of(place: int, cell: Cell) -> "pd.DataFrame":
     """Return a cell's items that count for MC1, with columns `wrong` and `repaired`."""
     items = cell.items.iloc[cell.mc1_places]
-    return items[["id"]].assign(
+    ids: pd.DataFrame = items[["id"]]
+    return ids.assign(
         benchmark=cell.benchmark,
         cell=place,
         item=cell.mc1_places,

@@ -14,7 +14,7 @@ from lastword.lab.report.figures import subject
 from lastword.records.cells import Cell
 from lastword.records.decision import Decision, read, without_nan
 from lastword.records.document import compress
-from lastword.records.ragged import Places
+from lastword.records.metrics import Places
 from lastword.records.view import View, item_text, page_item
 from lastword.rule.theta import Theta
 from lastword.trust.policy import OVERRIDING

@@ -10,61 +10,55 @@ import pytest
 import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import cells, synthetic_cell, synthetic_grid, write_cells
+from synthetic import answered, cell_of, cells, synthetic_cell, synthetic_grid, write_cells
 
-from lastword.errors import InputError
+from lastword.errors import RecordError
 from lastword.lab.evaluation.controls import controls
 from lastword.lab.report.ablation import necessity
 from lastword.lab.report.dependence import dependence
 from lastword.lab.report.figures import hardest, representative
-from lastword.records import metrics, ragged, stored
-from lastword.records.cells import COUNT_COLUMNS, summarise
-from lastword.records.columns import to_table
-from lastword.records.frame import load_records, to_columns
+from lastword.records import cells as stored
+from lastword.records.cells import read_cells, summarise
+from lastword.records.frame import load_records
 from lastword.records.info import find_cells
-from lastword.records.metrics import mc1, mc2, mc3
-from lastword.records.ragged import Lists
+from lastword.records.metrics import mc1, mc1_rows, mc2, mc2_rows, mc3, mc3_rows, of_items
 from lastword.records.readings import read
 from lastword.records.store import part_files
-from lastword.records.stored import read_cells
 from lastword.rule.theta import Theta
 
+CELL = ["model", "benchmark"]
 SCORES = st.floats(-50, 0) | st.sampled_from([-1.0, -2.0])  # includes ties
-ITEM = st.none() | st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=6)
+ITEM = st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=6)
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.lists(ITEM, min_size=1, max_size=30), st.integers(1, 50))
-def test_metrics_of_many_items_equal_those_of_each(items, at_once):
-    scores = [None if item is None else np.array([u for u, _ in item]) for item in items]
-    truths = [None if item is None else [true for _, true in item] for item in items]
-    table = to_table([{"scores": u, "truthful": t} for u, t in zip(scores, truths, strict=True)])
-    in_arrow = to_columns(table.select(["scores", "truthful"]))
-    in_python = pd.DataFrame({"scores": pd.Series(scores, dtype=object), "truthful": truths})
-    rows = {mc1: metrics.mc1_rows, mc2: metrics.mc2_rows, mc3: metrics.mc3_rows}
-    for frame in (in_arrow, in_python):
-        for one, many in rows.items():
-            slow = [np.nan if u is None else one(u, t) for u, t in zip(scores, truths, strict=True)]
-            with pytest.MonkeyPatch.context() as patched:
-                patched.setattr(ragged, "_STACKED", at_once)
-                fast = metrics.of_items(
-                    many, Lists.of(frame["scores"]), Lists.of(frame["truthful"])
-                )
-            np.testing.assert_array_equal(fast, slow)
+@given(st.lists(ITEM, min_size=1, max_size=30))
+def test_metrics_of_many_items_equal_those_of_each(items):
+    rows = [
+        {"truthful": [true for _, true in item], "base_scores": [u for u, _ in item]}
+        for item in items
+    ]
+    cell = cell_of(pd.DataFrame([row | {"id": "i", "error": None} for row in rows]))
+    for one, many in {mc1: mc1_rows, mc2: mc2_rows, mc3: mc3_rows}.items():
+        fast = of_items(many, cell.scores["base_scores"], cell.truthful)
+        slow = np.array([one(row["base_scores"], row["truthful"]) for row in rows])
+        defined = ~np.isnan(slow)
+        np.testing.assert_array_equal(fast[defined], slow[defined])
+    assert np.isnan(of_items(mc1_rows, cell.scores["scores"], cell.truthful)).all()
 
 
-@pytest.mark.parametrize("scores", [[[1.0, np.nan]], [[-np.inf, -np.inf]], [[1.0, 2.0, 3.0]]])
-def test_invalid_scores_are_refused(scores):
-    truthful = Lists.of(pd.Series([[True, False]]))
-    with pytest.raises(InputError, match="score"):
-        metrics.of_items(metrics.mc1_rows, Lists.of(pd.Series(scores)), truthful)
+def test_an_item_with_other_numbers_of_scores_and_candidates_is_refused():
+    records = synthetic_cell(items=6)
+    records["t_scores"] = [t[1:] if n == 2 else t for n, t in enumerate(records["t_scores"])]
+    with pytest.raises(RecordError, match="item 1/mc1: it has other numbers of scores"):
+        cells(records)
 
 
 @pytest.mark.parametrize("blind", ["base", "all"])
 def test_readings_equal_those_of_each_record(blind):
     (cell,) = cells(synthetic_cell(items=80, blind=blind, failed=2))
     columns, scalar = read(cell, Theta()), Theta(tau_dim=99.0)
-    for place, item in enumerate(cell.items.to_dict("records")):
+    for place, item in enumerate(answered(cell).to_dict("records")):
         S, t, count = item["trajectory"], item["t_scores"], len(item["t_scores"])
         spatial = reference.decide(S, t, Theta(tau_dim=0.5), 2.0)
         gates = spatial.gates
@@ -79,10 +73,10 @@ def test_readings_equal_those_of_each_record(blind):
         q = reference.log_softmax(S[:, layer])
         np.testing.assert_allclose(columns.decisive[place, :count], q, atol=1e-12)
         assert columns.present[place].sum() == count
-        for operator, depth in zip(columns.moved, (layer, -1, 0), strict=True):
-            moved = columns.moved[operator][place, :count]
-            blind_S = item.get("blind_trajectory") if blind == "all" else S * np.nan
-            np.testing.assert_allclose(moved, (S - blind_S)[:, depth])
+        assert len(columns.moved) == (3 if blind == "all" else 0)
+        for moved, depth in zip(columns.moved.values(), (layer, -1, 0), strict=False):
+            shift = (S - item["blind_trajectory"])[:, depth]
+            np.testing.assert_allclose(moved[place, :count], shift)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +94,7 @@ def runs(tmp_path_factory):
 @pytest.fixture
 def both(runs, monkeypatch):
     """Return pairs of cells: on disk, and in memory from `load_records`."""
-    monkeypatch.setattr(stored, "SLICE", 10)  # many slices
+    monkeypatch.setattr(stored, "_AT_ONCE", 70)  # many pieces
     return list(zip(read_cells(runs), cells(load_records(runs)), strict=True))
 
 
@@ -111,6 +105,7 @@ def test_cells_on_disk_and_in_memory_give_the_same_statistics(both):
         assert memory_cell.wordings["shortest"] > 0
         for statistic in (
             lambda cell: vars(summarise(cell)),
+            lambda cell: cell.scores | {"truthful": cell.truthful},
             lambda cell: dict(cell.wordings),
             lambda cell: attrgetter("oracle", "blind_oracle")(controls(cell)),
             lambda cell: vars(read(cell, Theta())),
@@ -130,12 +125,11 @@ def test_cells_on_disk_and_in_memory_give_the_same_ablations_and_figures(both):
     np.testing.assert_equal(*([asdict(record) for record in hardest(side)] for side in sides))
 
 
-def test_only_the_columns_for_counting_are_in_memory(both):
-    for stored_cell, memory_cell in both:
-        assert set(stored_cell.records) == set(COUNT_COLUMNS)
-        places = np.array([7, 3, 3, len(memory_cell.records) - 1])
+def test_whole_records_are_those_that_were_written(runs):
+    for cell, (_, written) in zip(read_cells(runs), load_records(runs).groupby(CELL), strict=True):
+        places = np.array([7, 3, 3, len(cell.records) - 1])
         pd.testing.assert_frame_equal(
-            stored_cell.whole(places).reset_index(drop=True),
-            memory_cell.records.iloc[places].drop(columns="run").reset_index(drop=True),
+            cell.whole(places).reset_index(drop=True),
+            written.iloc[places].drop(columns="run").reset_index(drop=True),
             check_dtype=False,
         )
