@@ -170,9 +170,9 @@ class _Labelled:
     @classmethod
     def read(cls, tracer: Tracer, material: Material) -> "_Labelled":
         """Compute the states of all texts."""
-        question, frame = material.questions[0], material.cell.items
+        question, scores = material.questions[0], material.cell.scores
         states = read_states(tracer, material.texts, question, material.template, POOLINGS)
-        base, blind = (np.stack([*frame[name]]) for name in ("base_scores", "blind_scores"))
+        base, blind = scores["base_scores"], scores["blind_scores"]
         options, truths = candidates_of(question), np.array(material.truths)
         encoded = {
             reader.name: read_states(reader, material.texts, question, material.template)
