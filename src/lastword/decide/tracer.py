@@ -16,13 +16,12 @@ from lastword.errors import InvariantError, ItemError, NonFiniteError, TraceErro
 from lastword.files.strict_json import strict
 from lastword.methods.contract import Evidence, Facts, Method
 from lastword.methods.trace import trace
-from lastword.model import embedded
+from lastword.model import embedded, loading
 from lastword.model.backbone import Backbone
 from lastword.model.backend import LanguageModel, Pooled, Profile
 from lastword.model.blind import BlindScores
 from lastword.model.digest import digests
 from lastword.model.layout import lay_out_if_faster
-from lastword.model.loaded import invariant_of, load_embedded
 from lastword.model.options import LoadOptions, refuse_unknown
 from lastword.model.parts import locate
 from lastword.model.readout import Readout
@@ -161,13 +160,8 @@ class Tracer:
         if not isinstance(model, LoadOptions):
             refuse_unknown("Tracer.from_pretrained", options)
             model = LoadOptions(model, **options)
-        if model.embedded is not None:
-            loaded = load_embedded(model)
-        else:
-            from lastword.model.loading import load  # slow to import, and not needed above
-
-            loaded = load(model)
-        invariant = invariant_of(loaded, model)  # before the check, which may take longer
+        loaded = loading.load(model)
+        invariant = loaded.invariant(model)  # before the check, which may take longer
         lay_out_if_faster(locate(loaded.model).blocks)
         # Record the name that the user gave; transformers may resolve it to another one.
         run = replace(model, attention="auto")

@@ -10,7 +10,7 @@ from lastword.files.strict_json import to_json
 from lastword.model import embedded, named
 from lastword.model.options import LoadOptions
 from lastword.model.weights.identity import (
-    files_digest,
+    file_digest,
     folder_digests,
     is_adapter,
     text_digest,
@@ -27,10 +27,7 @@ def load_digest(options: LoadOptions) -> str | None:
         The digest; None for an adapter, or a model that was not downloaded yet.
     """
     files = _files(options)
-    if files is None:
-        return None
-    facts = options.facts() | {"files": files}
-    return text_digest(to_json(facts))
+    return None if files is None else text_digest(to_json(options.facts() | {"files": files}))
 
 
 def digests(source: Mapping[str, Any]) -> dict[str, str]:
@@ -40,9 +37,9 @@ def digests(source: Mapping[str, Any]) -> dict[str, str]:
     place = str(source.get("path", source["model"]))
     name = place.removeprefix(embedded.EMBEDDED)
     folder = Path(place) if name == place else embedded.folder(name)
-    base = folder_digests(Path(source["base"]).expanduser()) if "base" in source else None
-    parts = folder_digests(folder.expanduser()) or {}
-    return parts | {f"base's {part}": digest for part, digest in (base or {}).items()}
+    parts = folder_digests(folder.expanduser())
+    base = folder_digests(Path(source["base"]).expanduser()) if "base" in source else {}
+    return parts | {f"base's {part}": digest for part, digest in base.items()}
 
 
 def require_there(options: LoadOptions) -> None:
@@ -60,26 +57,24 @@ def require_there(options: LoadOptions) -> None:
         raise ModelError(f"no model at {path}: expected a GGUF file or a folder with config.json")
 
 
-def _files(options: LoadOptions) -> str | None:
-    """Return a digest of the model's files, or its commit; None if neither is known."""
+def _files(options: LoadOptions) -> Any:
+    """Return digests of the model's files, or its commit; None if neither is known."""
     if options.embedded is not None:
         return "carried"  # part of the package, whose version is compared too
     path = Path(options.name).expanduser()
     if options.name.startswith(named.PREFIX):
-        model = named.published(options.name)
-        path = (named.find(model) if model is not None else None) or path
+        path = named.find(named.entry(options.name)) or path
     elif options.gguf is not None:
         path /= options.gguf
     if path.is_file():
-        return files_digest([path])
+        return file_digest(path)
     if path.is_dir():
         whole = (path / "config.json").is_file() and not is_adapter(path)
-        return to_json(folder_digests(path)) if whole else None  # an adapter's base is elsewhere
+        return folder_digests(path) if whole else None  # an adapter's base is elsewhere
     from huggingface_hub.errors import HFValidationError
 
     from lastword.model.weights import hub
 
     with suppress(HFValidationError):
-        file = hub.find_downloaded(options.name, options.gguf or "config.json", options.revision)
-        return None if file is None else hub.commit_of(file)
+        return hub.downloaded_commit(options.name, options.gguf or "config.json", options.revision)
     return None

@@ -23,7 +23,6 @@ from lastword.errors import ModelError, UnsupportedModelError
 from lastword.model import named
 from lastword.model.layout import lay_out_if_faster
 from lastword.model.loading import device_of, in_one_line
-from lastword.model.options import LoadOptions
 from lastword.model.weights.identity import folder_digests, text_digest
 from lastword.model.whole import require_whole
 from lastword.text.tokens import Passage
@@ -94,7 +93,7 @@ class Encoder:
         self._device = device_of(device)
         # Without `trust_remote_code`, transformers would ask the user on the terminal.
         code = {"trust_remote_code": trust_remote_code}
-        with in_one_line(LoadOptions(place), "the encoder "):
+        with in_one_line(f"the encoder {place}"):
             config = AutoConfig.from_pretrained(place, **code)
             if config.is_encoder_decoder:
                 raise UnsupportedModelError(f"{model} is an encoder with a decoder, not an encoder")
@@ -126,7 +125,7 @@ class Encoder:
 
     def describe(self) -> dict[str, Any]:
         """Return the encoder's identity for a probe's file: name, commit and digests."""
-        digests = folder_digests(Path(self.place)) or {}
+        digests = folder_digests(Path(self.place))
         pooling = json.dumps(asdict(self.setup), sort_keys=True)
         digests["pooling"] = text_digest(pooling)
         return {

@@ -11,13 +11,13 @@ import math
 import os
 import re
 import struct
+from collections import Counter
 from dataclasses import dataclass, replace
-from functools import cached_property
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ from lastword.model import memory, named
 from lastword.model.options import LoadOptions
 from lastword.model.splitters import PRE, is_bpe, settle_splitter
 from lastword.model.weights import hub
-from lastword.model.weights.identity import cache_folder, file_digest, is_gguf, text_digest
+from lastword.model.weights.identity import cache_folder, file_digest, text_digest
 from lastword.model.whole import require_whole
 
 # Families whose logits were compared with the original, in files as llama.cpp's converter writes.
@@ -84,23 +84,13 @@ class Header:
         """llama.cpp's name of the model's family."""
         return str(self.values["general.architecture"])
 
-    @cached_property
+    @property
     def quantisation(self) -> str:
         """The type of most values, such as `Q4_1`."""
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for shape, kind, *_ in self.tensors.values():
-            counts[kind] = counts.get(kind, 0) + math.prod(shape)
+            counts[kind] += math.prod(shape)
         return max(counts, key=lambda kind: counts[kind], default="none")
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the stored tensors."""
-        return sum(size for *_, size in self.tensors.values())
-
-    @property
-    def dense_bytes(self) -> int:
-        """Bytes of the dequantised tensors."""
-        return self.dtype.itemsize * sum(math.prod(shape) for shape, *_ in self.tensors.values())
 
     def number(self, key: str) -> int | None:
         """Return the number of a key of the architecture; of a list over blocks, the largest."""
@@ -114,10 +104,7 @@ def read_header(path: Path) -> Header:
 
     Raises:
         CheckpointError: It is not GGUF, or damaged.
-        ModelError: A package is missing.
     """
-    if absent := [name for name in ("gguf", "accelerate") if find_spec(name) is None]:
-        raise ModelError(f'{path} needs {" and ".join(absent)}: pip install "lastword[gguf]"')
     from gguf import GGMLQuantizationType
     from transformers.integrations.gguf.reader import GgufHeader, read_gguf_metadata
 
@@ -143,83 +130,65 @@ def read_header(path: Path) -> Header:
     return Header(path, values, tensors, table.dtype or torch.float32)
 
 
-@dataclass(frozen=True)
-class GgufFile:
-    """A GGUF file on disk.
+class Converted(NamedTuple):
+    """A GGUF file as a folder that is loaded like any other checkpoint.
 
     Attributes:
-        label: Its name in messages and records.
-        commit: Its commit on the hub; None for a local file.
+        options: The options of the load, with that folder as the model.
+        facts: The file's name, commit, SHA-256 and quantisation, for the record.
     """
 
-    path: Path
-    label: str
-    commit: str | None = None
+    options: LoadOptions
+    facts: dict[str, str | None]
 
 
-def find(options: LoadOptions) -> GgufFile | None:
-    """Return the GGUF file of the options, downloaded if it is on a hub; None for other models.
+def convert(options: LoadOptions) -> Converted | None:
+    """Return the folder of the options' GGUF file, converted if need be; None for other models.
+
+    A file on a hub is downloaded.
 
     Raises:
-        CheckpointError: There is no such file.
         InputError: An unknown name that begins with `lastword/`.
-        ModelError: The model has to be downloaded with `lastword get`, or is a sentence encoder.
+        ModelError: There is no such file, it is damaged or too large, or the folder cannot be
+            written; the model has to be downloaded with `lastword get`, or is an encoder.
+        UnsupportedModelError: transformers does not read it whole.
     """
-    path = Path(options.name).expanduser()
-    if options.gguf is not None:
-        if not path.is_dir():
-            file, commit = hub.download(options.name, options.gguf, options.revision)
-            return GgufFile(file, options.label, commit)
+    path, commit = Path(options.name).expanduser(), None
+    if options.gguf is not None and not path.is_dir():
+        path, commit = hub.download(options.name, options.gguf, options.revision)
+    elif options.gguf is not None:
         path /= options.gguf
     elif options.name.startswith(named.PREFIX):
         if named.entry(options.name).zipped:
             raise ModelError(f"{options.name} is a sentence encoder: name it as a reader")
         path = named.locate(options.name)
-    elif not is_gguf(path) or path.is_dir():
+    elif path.suffix.lower() != ".gguf" or path.is_dir():
         return None
     if not path.is_file():
         raise CheckpointError(f"there is no file {path}: check its name")
-    return GgufFile(path, options.label if options.gguf is None else str(path))
-
-
-def folder_options(options: LoadOptions, file: GgufFile) -> LoadOptions:
-    """Return the options of the folder that a file is converted into, now if it was not yet.
-
-    Raises:
-        ModelError: The file is damaged or too large, or the folder cannot be written.
-        UnsupportedModelError: transformers does not read it whole.
-    """
+    if absent := [name for name in ("gguf", "accelerate") if find_spec(name) is None]:
+        raise ModelError(f'{path} needs {" and ".join(absent)}: pip install "lastword[gguf]"')
     versions = f"{_FORMAT} {version('gguf')} {version('transformers')}"
-    name = f"{file_digest(file.path)[:32]}-{text_digest(versions)[:8]}"
-    place = cache_folder() / "gguf" / name
+    place = cache_folder() / "gguf" / f"{file_digest(path)[:32]}-{text_digest(versions)[:8]}"
     if not place.is_dir():
-        _convert(read_header(file.path), place)
-    if _facts(place)["splitter"] is None:
+        _convert(read_header(path), place)
+    facts = json.loads((place / _FACTS).read_text(encoding="utf-8"))
+    if facts.pop("splitter") is None:
         _log.warning(
             "%s has no %s: its text is split by llama.cpp's default rule, which may not be the "
             "model's",
-            *(file.path, PRE),
+            *(path, PRE),
         )
-    return replace(options, model=place, gguf=None, revision=None)
-
-
-def describe(folder: Path, file: GgufFile) -> dict[str, str | None]:
-    """Return a converted file's name, SHA-256, quantisation and commit for the record."""
-    facts = {name: value for name, value in _facts(folder).items() if name != "splitter"}
-    return {"gguf": file.path.name, "revision": file.commit, **facts}
-
-
-def _facts(folder: Path) -> dict[str, str | None]:
-    facts: dict[str, str | None] = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
-    return facts
+    folder = replace(options, model=place, gguf=None, revision=None)
+    return Converted(folder, {"gguf": path.name, "revision": commit, **facts})
 
 
 def _convert(header: Header, place: Path) -> None:
     """Write the dequantised model and its tokenizer into a folder, which appears whole."""
     path = header.path
     _require_supported(header)
-    need = memory.Footprint(header.dense_bytes, 0, 0)
-    memory.refuse_too_large(str(path), need, torch.device("cpu"))
+    values = sum(math.prod(shape) for shape, *_ in header.tensors.values())
+    memory.refuse_too_large(str(path), values * header.dtype.itemsize, torch.device("cpu"))
     model = _dequantise(header)
     kind = header.quantisation
     facts = {
@@ -251,19 +220,14 @@ def _convert(header: Header, place: Path) -> None:
 
 def _require_supported(header: Header) -> None:
     """Refuse an architecture or a scaling of positions that transformers does not read."""
-    from transformers.integrations.gguf.gguf_conversion_mapping import GGUF_ARCHS
-    from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
-
     kind = header.architecture
-    architectures = {*GGUF_SUPPORTED_ARCHITECTURES, *GGUF_ARCHS, *ARCHITECTURES}
-    architectures -= {"general", "tokenizer"}  # sections of a header
-    if not architectures & {kind, kind.replace("-", "_"), kind.replace("moe", "_moe")}:
+    if kind not in ARCHITECTURES:
         raise UnsupportedModelError(
-            f"{header.path} has architecture {kind}, which transformers does not read from GGUF: "
-            "take the model's safetensors"
+            f"{header.path} has architecture {kind}, which is not read from GGUF here: take the "
+            "model's safetensors"
         )
     scaling = header.values.get(f"{kind}.rope.scaling.type", "none")
-    if _LONG_FACTORS in header.tensors or scaling != "none" and kind != "gpt-oss":
+    if _LONG_FACTORS in header.tensors or scaling != "none":
         raise UnsupportedModelError(
             f"{header.path} scales its positions ({scaling}), which transformers does not read "
             "from GGUF: take the model's safetensors"
@@ -292,19 +256,15 @@ def _dequantise(header: Header) -> PreTrainedModel:
         output_loading_info=True,
     )
     require_whole(str(path), model, info)
-    if header.architecture in ARCHITECTURES:
-        _require_read(model, header)
-        _scale_rotary(model.config, header)
-    result: PreTrainedModel = model
-    return result
+    _require_read(model, header)
+    _scale_rotary(model.config, header)
+    return cast(PreTrainedModel, model)
 
 
 def _read_config(header: Header) -> PretrainedConfig:
     """Return transformers' config of a file, with the keys that it ignores."""
     path = header.path
     config: PretrainedConfig = AutoConfig.from_pretrained(str(path.parent), gguf_file=path.name)
-    if header.architecture not in ARCHITECTURES:
-        return config
     for key, name in _IGNORED.items():
         if (value := header.number(key)) is not None and hasattr(config, name):
             setattr(config, name, value)

@@ -1,4 +1,4 @@
-"""A checkpoint by name or folder -> a transformers model and its tokenizer.
+"""A checkpoint by name or folder -> a transformers model, its tokenizer and its I(M).
 
 Unusable checkpoints are refused before their weights are read: no decoder-only language model, too
 few blocks, too little memory.
@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -33,19 +33,18 @@ from lastword.errors import ModelError, TraceError, UnsupportedModelError, one_l
 from lastword.files.wording import shorten
 from lastword.model import embedded, gguf, memory, quantisation
 from lastword.model.digest import load_digest
-from lastword.model.loaded import Loaded, load_embedded
 from lastword.model.options import LoadOptions
 from lastword.model.parts import text_config
 from lastword.model.reading import dtype_name
-from lastword.model.weights import adapter as adapters
 from lastword.model.weights import hub
 from lastword.model.weights.checkpoint import (
-    Checkpoint,
+    LocalFiles,
     SafetensorsCheckpoint,
-    TorchCheckpoint,
     open_local,
+    read_json,
 )
 from lastword.model.weights.identity import ADAPTER, is_adapter
+from lastword.model.weights.invariant import Factors, model_invariant, read_invariant
 from lastword.model.whole import require_whole
 from lastword.rule.theta import Theta
 from lastword.text.tokenizer import Tokenizer, as_errors
@@ -53,26 +52,66 @@ from lastword.text.tokenizer import Tokenizer, as_errors
 _log = logging.getLogger("lastword")
 
 _MESSAGE_LENGTH = 500  # characters; a tokenizer's error may quote its whole regular expression
+_BASE = "base_model_name_or_path"  # in an adapter's config, beside `revision`
+_ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How a checkpoint is loaded, decided before its weights are read.
+class Loaded:
+    """A model in memory with its origin.
 
     Attributes:
-        options: The options, with a full path or a commit.
-        method: Its quantisation. It is stored here because loading changes the config.
-        checkpoint: Its header.
-        need: The memory that it takes; None if its header does not tell.
+        source: Name, revision, dtype, device, quantisation and the like, as plain JSON values.
+        origin: Options of the safetensors with exactly these weights; None if there are none.
     """
 
-    options: LoadOptions
+    model: PreTrainedModel
+    tokenizer: Tokenizer
+    source: dict[str, Any]
+    origin: LoadOptions | None = None
+
+    def invariant(self, options: LoadOptions) -> Factors | float:
+        """Return I(M) from the options, else from the checkpoint's tensors, else from the model.
+
+        Raises:
+            InvariantError: It is undefined.
+        """
+        if options.invariant is not None:
+            return options.invariant
+        theta = options.theta or Theta()
+        if (origin := self.origin) is None:
+            return model_invariant(self.model, theta=theta, readings=True)
+        return read_invariant(origin.name, theta=theta, revision=origin.revision, readings=True)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The place of a model's files.
+
+    Attributes:
+        base: The options, with the folder or the commit of the weights.
+        adapter: The folder of an adapter to merge into them.
+        facts: Facts of a GGUF file, for the record.
+    """
+
+    base: LoadOptions
+    adapter: Path | None = None
+    facts: dict[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How weights are loaded; the method of a stored quantisation, which loading changes."""
+
+    base: LoadOptions
     config: Any
-    method: str | None
     dtype: torch.dtype
     device: torch.device
-    checkpoint: Checkpoint
-    need: memory.Footprint | None
+    method: str | None
+
+    @property
+    def dequantised(self) -> bool:
+        return quantisation.is_dequantised(self.method, self.device)
 
 
 def load(options: LoadOptions) -> Loaded:
@@ -84,30 +123,31 @@ def load(options: LoadOptions) -> Loaded:
         TooLargeError: It does not fit the memory of its device.
     """
     if options.embedded is not None:
-        return load_embedded(options)
-    file = gguf.find(options)
-    base, adapter = parts_of(options, file)
-    with in_one_line(base):
-        plan = plan_load(base)
-        if plan.need is not None and base.device_map is None:
-            memory.refuse_too_large(options.label, plan.need, plan.device)
+        source = options.names(options.name) | {"asked": load_digest(options)}
+        return Loaded(*embedded.load(options.embedded), source)
+    place = _find(options)
+    with in_one_line(place.base.label):
+        plan = _plan(place.base)
+        checkpoint = _open_checkpoint(plan.base)
+        if checkpoint is not None:
+            _require_fit(plan, checkpoint)
         model = _load_model(plan)
-        if adapter is not None:
-            model = _merge(model, adapter, plan)
-    source: dict[str, Any] = {
-        **options.names(options.label if adapter is None else str(adapter)),
-        "revision": plan.options.revision,
+        if place.adapter is not None:
+            model = _merge(model, place.adapter, plan)
+    name = options.label if place.adapter is None else str(place.adapter)
+    source = options.names(name) | {
+        "revision": plan.base.revision,
         "dtype": dtype_name(plan.dtype),
         "device": _placed(model, plan.device),
         "quantisation": quantisation.describe(model, plan.method),
         "asked": load_digest(options),
+        **place.facts,
     }
-    if file is not None:
-        source |= gguf.describe(Path(base.name), file)
-    if adapter is not None:
-        source["base"] = base.name
-    tokenizer = _load_tokenizer(plan.options, adapter)
-    return Loaded(model, tokenizer, source, plan.options if adapter is None else None)
+    if place.adapter is not None:
+        source["base"] = plan.base.name
+    exact = checkpoint is not None and place.adapter is None
+    tokenizer = _load_tokenizer(replace(place, base=plan.base))
+    return Loaded(model, tokenizer, source, plan.base if exact else None)
 
 
 def load_tokenizer(options: LoadOptions) -> Tokenizer:
@@ -118,92 +158,83 @@ def load_tokenizer(options: LoadOptions) -> Tokenizer:
     """
     if options.embedded is not None:
         return embedded.load(options.embedded)[1]
-    return _load_tokenizer(*parts_of(options, gguf.find(options)))
+    return _load_tokenizer(_find(options))
 
 
-def parts_of(options: LoadOptions, file: gguf.GgufFile | None) -> tuple[LoadOptions, Path | None]:
-    """Return the options of the base model, with its full path, and the adapter's folder if any.
-
-    Raises:
-        ModelError: There is no such folder, the name or revision is not valid on a hub, or the GGUF
-            file cannot be converted.
-    """
-    if file is not None:
-        with in_one_line(options):
-            return gguf.folder_options(options, file), None
+def _find(options: LoadOptions) -> _Place:
+    """Return the place of a model's files; a GGUF file is converted, and an adapter has a base."""
+    with in_one_line(options.label):
+        converted = gguf.convert(options)
+    if converted is not None:
+        return _Place(converted.options, facts=converted.facts)
     folder = Path(options.name).expanduser()
     if not options.name.startswith((".", "/", "~")):
         if not folder.is_dir():
             hub.require_name(options.name, options.revision)
-        return options, None
+        return _Place(options)
     base = replace(options, model=str(folder))
-    if not is_adapter(folder):
-        if not (folder / "config.json").is_file():
-            raise ModelError(f"no model at {folder}: expected a folder with config.json")
-        return base, None
+    if is_adapter(folder):
+        return _adapter_place(base, folder)
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"no model at {folder}: expected a folder with config.json")
+    return _Place(base)
+
+
+def _adapter_place(options: LoadOptions, folder: Path) -> _Place:
     if options.quantize is not None:
         raise ModelError(
             f"{folder} is an adapter, which cannot be merged into quantised weights: merge it and "
             "save the model, then quantise that"
         )
-    config = adapters.read_config(folder)
-    base = replace(options, model=config[adapters.BASE], revision=config.get("revision"))
-    if not Path(base.name).is_dir():
-        hub.require_name(base.name, base.revision)
-    return base, folder
+    config = read_json(LocalFiles(folder), ADAPTER) or {}
+    name, revision = config.get(_BASE), config.get("revision")
+    weights = (folder / _ADAPTER_WEIGHTS).is_file()  # without it, PEFT would read a pickle
+    if not (weights and isinstance(name, str) and isinstance(revision, str | None)):
+        raise ModelError(
+            f"{folder} needs {_ADAPTER_WEIGHTS} and, in {ADAPTER}, {_BASE}: get it whole, or merge "
+            "it and save the model"
+        )
+    if not Path(name).is_dir():
+        hub.require_name(name, revision)
+    return _Place(replace(options, model=name, revision=revision), folder)
 
 
-def plan_load(base: LoadOptions) -> Plan:
-    """Return the plan from config and header, and refuse a checkpoint that cannot be used.
-
-    Raises:
-        ModelError: It is missing or unreadable.
-        UnsupportedModelError: It is not a decoder-only language model, or too shallow.
-    """
+def _plan(base: LoadOptions) -> _Plan:
+    """Return how weights are loaded, from the config; refuse a model that cannot be read."""
     device = device_of(base.device)
     if not Path(base.name).is_dir():  # one commit for a branch or tag, so that all files are of it
-        base = replace(base, revision=hub.find_commit(base.name, base.revision))
+        base = replace(base, revision=hub.download(base.name, "config.json", base.revision)[1])
     config = AutoConfig.from_pretrained(
         base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
     )
-    _require_decoder(base.label, config, base.theta or Theta())
-    _refuse_kernels(base, config)
-    dtype, method = dtype_of(base, stored_dtype(config), device), quantisation.stored_method(config)
-    checkpoint = open_checkpoint(base)
-    if method is None and isinstance(checkpoint, SafetensorsCheckpoint):
-        quantisation.refuse_unscaled(checkpoint)
+    _require_decoder(base, config)
+    method = quantisation.stored_method(config)
     if method and base.quantize:
         raise ModelError(f"{base.label} is quantised already ({method}): leave quantize out")
-    dense = quantisation.is_dequantised(method, device)
-    storage = memory.Storage(dtype, base.quantize, dense)
-    need = memory.footprint(checkpoint, config, storage, device, base.batch_tokens)
-    return Plan(base, config, method, dtype, device, checkpoint, need)
+    return _Plan(base, config, _dtype_of(base, config, device), device, method)
 
 
-def _require_decoder(name: str, config: Any, theta: Theta) -> None:
+def _require_decoder(base: LoadOptions, config: Any) -> None:
     """Refuse a model that is not a decoder-only language model, or too shallow for the window."""
-    kind = config.model_type
+    kind, text = config.model_type, text_config(config)
     if config.is_encoder_decoder:
         raise UnsupportedModelError(
-            f"{name} is an encoder-decoder ({kind}): lastword reads decoder-only language models"
+            f"{base.label} is an encoder-decoder ({kind}): lastword reads decoder-only language "
+            "models"
         )
     remote = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
     causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or hasattr(config, "text_config")
     if not (causal or remote):
         raise UnsupportedModelError(
-            f"{name} is not a language model with a head ({kind}): lastword reads decoder-only ones"
+            f"{base.label} is not a language model with a head ({kind}): lastword reads "
+            "decoder-only ones"
         )
-    depth = getattr(text_config(config), "num_hidden_layers", None)
-    if depth is not None:
-        theta.window(depth)
-
-
-def _refuse_kernels(base: LoadOptions, config: Any) -> None:
-    """Refuse a config that names attention on a hub, which transformers would fetch and run."""
-    for part in (config, text_config(config)):
-        attention = getattr(part, "_attn_implementation", None)
-        if not base.trust_remote_code and "/" in str(attention):
-            raise ModelError(_contains_code(f"{base.name} (attention {attention!r:.60})"))
+    if (depth := getattr(text, "num_hidden_layers", None)) is not None:
+        (base.theta or Theta()).window(depth)
+    # transformers would fetch and run a kernel that the config names.
+    kernels = [str(getattr(part, "_attn_implementation", "")) for part in (config, text)]
+    if not base.trust_remote_code and (kernel := next((k for k in kernels if "/" in k), None)):
+        raise ModelError(_contains_code(f"{base.name} (attention {kernel!r:.60})"))
 
 
 def _contains_code(subject: str) -> str:
@@ -213,40 +244,67 @@ def _contains_code(subject: str) -> str:
     )
 
 
-def open_checkpoint(base: LoadOptions) -> Checkpoint:
-    """Return a checkpoint's header, in a folder or of a commit on the hub."""
+def _open_checkpoint(base: LoadOptions) -> SafetensorsCheckpoint | None:
+    """Return the header in a folder or of a commit on the hub; None for pickles."""
     folder = Path(base.name)
     if not folder.is_dir():
         return hub.open_model(base.name, base.revision)
-    checkpoint = open_local(folder)
     if (folder / ADAPTER).is_file():
         raise ModelError(
             f"{base.name} has weights and an adapter ({ADAPTER}): put each in a separate folder"
         )
-    if isinstance(checkpoint, TorchCheckpoint) and not base.allow_bin:
+    if any(folder.glob("*.safetensors")):
+        return open_local(folder)
+    if not base.allow_bin:
         raise ModelError(
             f"{base.name} has no safetensors: convert it, or allow its pytorch_model.bin, "
             "weights only: allow_bin=True (in a command --load allow_bin=true)"
         )
-    return checkpoint
+    return None
 
 
-def _load_model(plan: Plan) -> PreTrainedModel:
+def _require_fit(plan: _Plan, checkpoint: SafetensorsCheckpoint) -> None:
+    """Refuse weights without their scales or blocks, and weights that do not fit the memory."""
+    if plan.method is None:
+        quantisation.refuse_unscaled(checkpoint)
+    depth = getattr(text_config(plan.config), "num_hidden_layers", 0)
+    if depth > len(checkpoint.names):  # transformers would make all of them
+        raise ModelError(
+            f"the config of {plan.base.label} has {depth} blocks, and its checkpoint only "
+            f"{len(checkpoint.names)} tensors: correct the config"
+        )
+    if plan.base.device_map is None:
+        size = memory.weight_bytes(checkpoint, plan.dtype, plan.base.quantize, plan.dequantised)
+        memory.refuse_too_large(plan.base.label, size, plan.device)
+
+
+def _load_model(plan: _Plan) -> PreTrainedModel:
     """Return the model on its devices; refuse an incomplete one."""
-    base, placement = plan.options, _placement(plan)
+    base, placement = plan.base, _placement(plan)
     quantisation.drop_outliers(plan.config)
     # bitsandbytes logs the dtype of its rounding at every matrix product.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-    if quantisation.is_dequantised(plan.method, plan.device):
+    if plan.dequantised:
         words = (base.label, plan.method, dtype_name(plan.dtype), plan.device)
         _log.warning("%s is stored as %s, which becomes %s on %s", *words)
-    model, info = _auto_class(plan.config).from_pretrained(
+    if base.attention != "auto":
+        placement["attn_implementation"] = base.attention
+    if base.quantize is not None:
+        placement["quantization_config"] = quantisation.options_for(base.quantize, plan.dtype)
+    # A multimodal wrapper has no causal class.
+    wrapper = plan.config.model_type in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+    wraps = wrapper and hasattr(plan.config, "text_config")
+    auto: Any = AutoModelForImageTextToText if wraps else AutoModelForCausalLM
+    model, info = auto.from_pretrained(
         base.name,
         config=plan.config,
         dtype=plan.dtype,
+        revision=base.revision,
+        trust_remote_code=base.trust_remote_code,
+        use_safetensors=None if base.allow_bin else True,
+        ignore_mismatched_sizes=True,  # reported as `mismatched_keys`, and refused
         output_loading_info=True,
         **placement,
-        **_arguments(plan),
     )
     require_whole(base.label, model, info)
     if base.quantize is not None and not quantisation.has_replaced_layers(model):
@@ -256,23 +314,7 @@ def _load_model(plan: Plan) -> PreTrainedModel:
         )
     if plan.method is not None:
         _cast_rest(model, plan.dtype)
-    return cast(PreTrainedModel, model if placement else model.to(plan.device))
-
-
-def _arguments(plan: Plan) -> dict[str, Any]:
-    """Return the arguments of `from_pretrained` that select files, attention and quantisation."""
-    base = plan.options
-    arguments: dict[str, Any] = {
-        "revision": base.revision,
-        "trust_remote_code": base.trust_remote_code,
-        "use_safetensors": None if base.allow_bin else True,
-        "ignore_mismatched_sizes": True,  # reported as `mismatched_keys`, and refused
-    }
-    if base.attention != "auto":
-        arguments["attn_implementation"] = base.attention
-    if base.quantize is not None:
-        arguments["quantization_config"] = quantisation.options_for(base.quantize, plan.dtype)
-    return arguments
+    return cast(PreTrainedModel, model if "device_map" in placement else model.to(plan.device))
 
 
 def _cast_rest(model: PreTrainedModel, dtype: torch.dtype) -> None:
@@ -283,8 +325,9 @@ def _cast_rest(model: PreTrainedModel, dtype: torch.dtype) -> None:
             parameter.data = parameter.data.to(dtype)
 
 
-def _placement(plan: Plan) -> dict[str, Any]:
-    base, device = plan.options, plan.device
+def _placement(plan: _Plan) -> dict[str, Any]:
+    """Return the arguments of `from_pretrained` that place the weights."""
+    base, device = plan.base, plan.device
     if base.device_map is not None:
         if find_spec("accelerate") is None:
             raise ModelError('device_map needs accelerate: pip install "lastword[large]"')
@@ -298,30 +341,29 @@ def _placement(plan: Plan) -> dict[str, Any]:
     return {}
 
 
-def _merge(model: PreTrainedModel, adapter: Path, plan: Plan) -> PreTrainedModel:
+def _merge(model: PreTrainedModel, adapter: Path, plan: _Plan) -> PreTrainedModel:
     """Return the model with an adapter merged into its weights by PEFT."""
     if find_spec("peft") is None:
         raise ModelError(f"{adapter} is an adapter, and merging it needs peft: pip install peft")
     from peft import PeftModel
 
-    size = memory.weights_of(adapters.open_weights(adapter), memory.Storage(plan.dtype)) or 0
-    memory.refuse_too_large(str(adapter), memory.Footprint(size, 0, 0), plan.device)
     try:
         # `safe_merge` refuses NaN and infinity in the adapter and in the merged weights.
         merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # PEFT does not check the adapter's config: any error may come
-        why = f"does not fit {plan.options.name}: {one_line(error)[:200]}"
+        why = f"does not fit {plan.base.name}: {one_line(error)[:200]}"
         raise ModelError(f"the adapter {adapter} {why}") from error
     return cast(PreTrainedModel, merged)
 
 
-def _load_tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
+def _load_tokenizer(place: _Place) -> Tokenizer:
     """Load the adapter's tokenizer if it has one, else the model's, of the loaded commit."""
-    if adapter is not None and (adapter / "tokenizer_config.json").is_file():
-        base = replace(base, model=str(adapter), revision=None)
-    with in_one_line(base, "the tokenizer of "):
+    base = place.base
+    if place.adapter is not None and (place.adapter / "tokenizer_config.json").is_file():
+        base = replace(base, model=str(place.adapter), revision=None)
+    with in_one_line(f"the tokenizer of {base.label}"):
         # Without `trust_remote_code`, transformers would ask the user on the terminal.
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
             base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
@@ -330,36 +372,22 @@ def _load_tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
 
 
 @contextlib.contextmanager
-def in_one_line(base: LoadOptions, prefix: str = "") -> Iterator[None]:
-    """Turn a library's error into a ModelError of one line; `prefix` names a part of the model."""
-    subject = f"{prefix}{base.label}"
+def in_one_line(subject: str) -> Iterator[None]:
+    """Turn a library's error about a subject into a ModelError of one line."""
     try:
         with as_errors(f"cannot load {subject}"):
             yield
     except torch.OutOfMemoryError as error:
-        raise ModelError(f"{base.label} does not fit its device: {one_line(error)}") from error
+        raise ModelError(f"{subject} does not fit its device: {one_line(error)}") from error
     except TraceError:
         raise
     except Exception as error:  # config and files are not trusted: any error may come
         if "custom code" in str(error):
             raise ModelError(_contains_code(subject)) from error
-        raise ModelError(f"cannot load {subject}: {_message(error)}") from error
-
-
-def _message(error: Exception) -> str:
-    """Return a library's message in one line, without the codes that colour a terminal."""
-    text = one_line(re.sub(r"\x1b\[[0-9;]*m", "", str(error)))
-    if absent := re.search(r"module 'torch' has no attribute '(\w+)'", text):
-        return f"its config says dtype {absent[1]!r}, which torch does not have"
-    return shorten(f"{type(error).__name__}: {text}", _MESSAGE_LENGTH)
-
-
-def _auto_class(config: Any) -> Any:
-    """Return the class to load with: a multimodal wrapper has no causal one."""
-    wrapper = config.model_type in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
-    if wrapper and hasattr(config, "text_config"):
-        return AutoModelForImageTextToText
-    return AutoModelForCausalLM
+        # Without the codes that colour a terminal.
+        text = one_line(re.sub(r"\x1b\[[0-9;]*m", "", str(error)))
+        text = shorten(f"{type(error).__name__}: {text}", _MESSAGE_LENGTH)
+        raise ModelError(f"cannot load {subject}: {text}") from error
 
 
 def device_of(name: str) -> torch.device:
@@ -383,33 +411,19 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-def dtype_of(base: LoadOptions, stored: torch.dtype, device: torch.device) -> torch.dtype:
-    """Return the dtype of a model's loaded weights, from the options and the stored dtype.
-
-    Raises:
-        ModelError: An unknown dtype.
-    """
+def _dtype_of(base: LoadOptions, config: Any, device: torch.device) -> torch.dtype:
+    """Return the dtype of a model's loaded weights, from the options and the config."""
     if base.dtype != "auto":
-        kind = getattr(torch, base.dtype, None)
-        if kind not in (torch.float32, torch.bfloat16, torch.float16):
-            raise ModelError(
-                f"unknown dtype {base.dtype}: expected auto, float32, bfloat16 or float16"
-            )
-        return cast(torch.dtype, kind)
+        return cast(torch.dtype, getattr(torch, base.dtype))
+    name = getattr(text_config(config), "dtype", None) or getattr(config, "dtype", None)
+    stored = getattr(torch, name, None) if isinstance(name, str) else name or torch.float32
+    if not isinstance(stored, torch.dtype):
+        raise ModelError(f"the config says dtype {name!r:.40}, which torch does not have")
     if device.type == "cpu" and stored == torch.float16:
         # CPUs multiply float16 slowly, and with needless rounding.
         _log.warning("%s is stored in float16, which becomes float32 on the CPU", base.label)
         return torch.float32
     return stored
-
-
-def stored_dtype(config: Any) -> torch.dtype:
-    """Return the dtype of the weights by the config; float32 if it gives none."""
-    name = getattr(text_config(config), "dtype", None) or getattr(config, "dtype", None)
-    kind = getattr(torch, name, None) if isinstance(name, str) else name or torch.float32
-    if not isinstance(kind, torch.dtype):
-        raise ModelError(f"the config says dtype {name!r:.40}, which torch does not have")
-    return kind
 
 
 def _placed(model: PreTrainedModel, device: torch.device) -> str:

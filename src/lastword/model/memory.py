@@ -1,114 +1,66 @@
-"""The memory that a model will need, from its checkpoint's header, before it is loaded.
-
-It is the sum of the weights in their dtype after loading, the copy of the head for the CPU's
-kernels, and one batch with its states, activations, and the logits of one tile.
-"""
+"""The memory of a model's weights, from its checkpoint's header, before it is loaded."""
 
 import math
-import os
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from lastword.errors import TooLargeError
-from lastword.model.backend import default_batch_tokens, token_bytes
 from lastword.model.options import Quantize
-from lastword.model.parts import text_config
-from lastword.model.reading import TILE_LOGITS, TILE_LOGITS_CUDA
-from lastword.model.weights.checkpoint import Checkpoint, SafetensorsCheckpoint, TensorInfo
-from lastword.rule.theta import Theta
+from lastword.model.weights.checkpoint import SafetensorsCheckpoint, TensorInfo
 
-TILE_COPIES = 4  # arrays of a tile's size, besides the logits at the scorer's depths
-SCALES = ("_scale_inv", "_scale", "_scales")  # suffixes of the scales of FP8 and MXFP4
+_SCALES = ("_scale_inv", "_scale", "_scales")  # suffixes of the scales of FP8 and MXFP4
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
-_FLOAT8 = frozenset({"F8_E4M3", "F8_E5M2"})
 # Names of linear layers in the blocks, which bitsandbytes quantises; it does not quantise experts.
 _LINEAR = re.compile(r"\D+\.\d+\.((?!experts\.).)*(?<!norm)\.weight$")
 _BYTES = {"int8": 1.0, "nf4": 0.5 + 4 / 64}  # per value; nf4 has a float32 per block of 64
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-@dataclass(frozen=True)
-class Footprint:
-    """Bytes that a model needs.
+def weight_bytes(
+    checkpoint: SafetensorsCheckpoint,
+    dtype: torch.dtype,
+    quantize: Quantize | None = None,
+    dequantised: bool = False,
+) -> int:
+    """Return the bytes of a checkpoint's loaded weights.
 
-    Attributes:
-        weights: Its tensors in memory.
-        head: The copy of the head in float32 for the CPU's kernels.
-        batch: States, activations and logits of one batch.
-    """
-
-    weights: int
-    head: int
-    batch: int
-
-    @property
-    def total(self) -> int:
-        """The sum."""
-        return self.weights + self.head + self.batch
-
-
-@dataclass(frozen=True)
-class Storage:
-    """The storage of a checkpoint's tensors after loading.
-
-    Attributes:
+    Args:
+        checkpoint: Its header.
         dtype: Data type of tensors that are not quantised.
+        quantize: Quantisation while loading.
         dequantised: True if stored FP8 and MXFP4 become `dtype`.
     """
 
-    dtype: torch.dtype
-    quantize: Quantize | None = None
-    dequantised: bool = False
-
-
-def footprint(
-    checkpoint: Checkpoint,
-    config: Any,
-    storage: Storage,
-    device: torch.device,
-    batch_tokens: int | None = None,
-) -> Footprint | None:
-    """Estimate the memory of a checkpoint on a device; return None if its header is unknown."""
-    weights = weights_of(checkpoint, storage)
-    if weights is None:
-        return None
-    text = text_config(config)
-    head = text.vocab_size * text.hidden_size * 4 if device.type == "cpu" else 0
-    tokens = batch_tokens or default_batch_tokens(text, storage.dtype, device)
-    depth, theta = text.num_hidden_layers, Theta()
-    copies = TILE_COPIES + len({*theta.anchor_depths(depth), *theta.feature_depths(depth)})
-    limit = TILE_LOGITS_CUDA if device.type == "cuda" else TILE_LOGITS
-    # In float32; a tile has at most 1,024 rows (`reading.tile_rows`), and no more than the batch.
-    tile = copies * 4 * min(limit, min(1024, tokens) * text.vocab_size)
-    return Footprint(weights, head, tokens * token_bytes(text, storage.dtype) + tile)
-
-
-def weights_of(checkpoint: Checkpoint, storage: Storage) -> int | None:
-    """Return the bytes of a checkpoint's loaded weights; None if its header is unknown."""
-    if isinstance(checkpoint, SafetensorsCheckpoint):
-        return sum(_bytes(name, info, storage) for name, info in checkpoint.tensors())
-    return None
-
-
-def _bytes(name: str, info: TensorInfo, storage: Storage) -> int:
-    size, count = info.stop - info.start, math.prod(info.shape)
-    if storage.dequantised:
-        if name.endswith(SCALES):
+    def size_of(name: str, info: TensorInfo) -> int:
+        count = math.prod(info.shape)
+        if dequantised and name.endswith(_SCALES):
             return 0
-        if name.endswith("_blocks"):
-            return 2 * count * storage.dtype.itemsize  # two values per byte
-        if info.dtype in _FLOAT8:
-            return count * storage.dtype.itemsize
-    if info.dtype not in _FLOATS:
-        return size
-    if storage.quantize is not None and len(info.shape) == 2 and _LINEAR.fullmatch(name):
-        return int(count * _BYTES[storage.quantize])
-    return count * storage.dtype.itemsize
+        if dequantised and name.endswith("_blocks"):
+            return 2 * count * dtype.itemsize  # two values per byte
+        if info.dtype not in _FLOATS and not (dequantised and info.dtype.startswith("F8")):
+            return info.stop - info.start
+        if quantize is not None and len(info.shape) == 2 and _LINEAR.fullmatch(name):
+            return int(count * _BYTES[quantize])
+        return count * dtype.itemsize
+
+    return sum(size_of(name, info) for name, info in checkpoint.tensors())
+
+
+def refuse_too_large(name: str, need: int, device: torch.device) -> None:
+    """Refuse weights that do not fit the free memory of their device.
+
+    Raises:
+        TooLargeError: They do not fit; the message says how to reduce their size.
+    """
+    free = available(device)
+    if free is not None and need > free:
+        raise TooLargeError(
+            f"the weights of {name} take {need / 1e9:.1f} GB on {device}, and {free / 1e9:.1f} GB "
+            "are free: try quantize=nf4, dtype=bfloat16, or device_map=auto to spread them (in a "
+            "command --dtype, and --load for the others)"
+        )
 
 
 def available(device: torch.device) -> int | None:
@@ -121,17 +73,13 @@ def available(device: torch.device) -> int | None:
 
 
 def _free_memory() -> int | None:
-    """Return the memory available without swapping; if unknown, all of the machine's."""
+    """Return the memory available without swapping, on Linux."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
-        (free,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
-        return int(free) * 1024
-    except (OSError, ValueError):
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
+    except OSError:
         return None
+    free = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    return free[0] * 1024 if free else None
 
 
 def _free_cgroup() -> int | None:
@@ -143,25 +91,3 @@ def _free_cgroup() -> int | None:
     except (OSError, ValueError):  # no such file, or the limit is `max`
         return None
     return limit - used + int(stat.get("inactive_file", 0))
-
-
-def refuse_too_large(name: str, need: Footprint, device: torch.device) -> None:
-    """Refuse a model that does not fit the free memory of its device.
-
-    Raises:
-        TooLargeError: It does not fit; the message says how to reduce its size.
-    """
-    free = available(device)
-    if free is not None and need.total > free:
-        raise TooLargeError(
-            f"{name} takes about {gigabytes([need.total])} GB on {device} (weights "
-            f"{gigabytes([need.weights])}, head and batch "
-            f"{gigabytes([need.head, need.batch])}) and {gigabytes([free])} GB are free: try "
-            "quantize=nf4, dtype=bfloat16, a smaller batch_tokens, or device_map=auto to spread it "
-            "(in a command --dtype, and --load for the others)"
-        )
-
-
-def gigabytes(parts: Iterable[int]) -> str:
-    """Return the sum of bytes in gigabytes, with one decimal."""
-    return f"{sum(parts) / 1e9:.1f}"

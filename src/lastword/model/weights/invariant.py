@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from lastword.errors import InvariantError
 from lastword.model.weights.checkpoint import Checkpoint, ModelCheckpoint, open_local
 from lastword.model.weights.dequantise import WEIGHT_SUFFIXES, read_dense
-from lastword.model.weights.identity import is_adapter, is_gguf
+from lastword.model.weights.identity import is_adapter
 from lastword.model.weights.layouts import (
     OFFSET_NORMS,
     Projection,
@@ -118,7 +118,7 @@ def read_invariant(
     The model is not loaded. From a hub, only the bytes of these tensors are downloaded.
 
     Args:
-        source: A checkpoint folder, a weights file next to its `config.json`, or a hub name.
+        source: A checkpoint folder, or a hub name.
         theta: Fractions rho_e and rho_m and the switches of `Theta.invariant`.
         revision: Branch, tag or commit on the hub; None for its main branch.
         readings: True to return all readings of I(M), which need up to four more tensors.
@@ -129,7 +129,7 @@ def read_invariant(
         CheckpointError: The checkpoint is missing, damaged or out of reach.
     """
     path = Path(source).expanduser()
-    if is_adapter(path) or (is_gguf(path) and path.is_file()):
+    if is_adapter(path) or (path.is_file()):
         raise InvariantError(f"I(M) of {path} needs the model in memory: load it")
     if path.exists():
         return factors(open_local(path), theta=theta, readings=readings)
