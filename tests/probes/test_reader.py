@@ -67,7 +67,7 @@ def test_answers_agree_with_the_probe_on_the_states_of_both(
     for name, probe in probes.items():
         probe.write(path := tmp_path / f"{name}.probe.safetensors")
         assert Probe.read(path).digest == probe.digest and Probe.read(path).name == probe.name
-        decider = Decider(tracer, probes=[path], readers=[encoder])
+        decider = Decider(tracer, probes=[path], encoders=[encoder])
         together = [one["q"] for one in decider.decide_many(NEW, {"q": QUESTION})]
         alone = [decider.decide(text, {"q": QUESTION})["q"] for text in NEW]
         for one, other in zip(together, alone, strict=True):
@@ -89,13 +89,10 @@ def test_answers_agree_with_the_probe_on_the_states_of_both(
 def test_a_plan_counts_the_tokens_of_the_encoder_and_the_model(
     tracer: Tracer, encoder: Encoder, probes: dict[str, Probe]
 ) -> None:
-    tokens = {
-        name: Decider(tracer, probes=[probe], readers=[encoder])
-        .plan(NEW[0], {"q": QUESTION})[0]
-        .tokens
-        for name, probe in probes.items()
-        if name != "stacked"
-    }
+    tokens = {}
+    for name in ("alone", "both"):
+        decider = Decider(tracer, probes=[probes[name]], encoders=[encoder])
+        tokens[name] = decider.plan(NEW[0], decider.prepare({"q": QUESTION}))[0].tokens
     (sentence,) = encoder.encode(NEW[:1])
     assert tokens["alone"] == len(sentence.tokens)
     assert tokens["both"] > tokens["alone"]
@@ -108,7 +105,7 @@ def test_a_missing_or_another_encoder_is_refused(
         Decider(tracer, probes=[probes["alone"]])
     other = Encoder(write_encoder(tmp_path / "letters", seed=1), "cpu")
     with pytest.raises(InputError, match="fitted with the weights"):
-        Decider(tracer, probes=[probes["both"]], readers=[other])
+        Decider(tracer, probes=[probes["both"]], encoders=[other])
 
 
 @pytest.mark.parametrize(
@@ -133,7 +130,7 @@ def test_a_classifier_on_an_encoder_and_its_probe_agree(
 ) -> None:
     classifier = ProbeClassifier(encoder, QUESTION.instructions).fit(TEXTS, LABELS)
     classifier.probe_.write(path := tmp_path / "letters.probe.safetensors")
-    answers = Decider(tracer, probes=[path], readers=[encoder]).decide_many(NEW, {"q": QUESTION})
+    answers = Decider(tracer, probes=[path], encoders=[encoder]).decide_many(NEW, {"q": QUESTION})
     for answer, p in zip(answers, classifier.predict_proba(NEW), strict=True):
         assert [*classifier.classes_] == [*answer["q"].values]
         np.testing.assert_allclose(answer["q"].probabilities, p, atol=1e-5)
@@ -146,11 +143,11 @@ def test_answers_below_the_threshold_of_the_probes_certificate_are_deferred(
     probe, texts = probes[name], [*NEW, *TEXTS]
     model = None if name == "alone" else tracer  # an encoder's probe needs no language model
     question = {"q": replace(QUESTION, abstain=True)}
-    bare = Decider(model, probes=[probe], readers=[encoder])
+    bare = Decider(model, probes=[probe], encoders=[encoder])
     open_ = [one["q"] for one in bare.decide_many(texts, {"q": QUESTION})]
     least = float(np.median([one.probability for one in open_]))
     certificate = certificate_of(probe, least)
-    decider = Decider(model, probes=[probe], readers=[encoder], certificate=certificate)
+    decider = Decider(model, probes=[probe], encoders=[encoder], certificate=certificate)
     given = [one["q"] for one in decider.decide_many(texts, question)]
     for answer, before in zip(given, open_, strict=True):
         assert answer.deferred == (before.probability < least)

@@ -98,7 +98,7 @@ def with_answers(
         certificate=answers.certificate,
         correction=answers.correction,
         probes=(*(answers.probe or ()), *probes),
-        readers=answers.encoder or (),
+        encoders=answers.encoder or (),
         unlike=answers.novelty,
     )
 

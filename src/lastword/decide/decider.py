@@ -30,6 +30,7 @@ from lastword.decide.tracer import OnError, Tracer, answered
 from lastword.errors import CertificateError, InputError, ItemError, NonFiniteError
 from lastword.methods import certified, correction_of, entry
 from lastword.methods.contract import Method
+from lastword.model import embedded
 from lastword.model.encoder import Encoder
 from lastword.model.options import refuse_unknown
 from lastword.probes.probe import Probe
@@ -55,7 +56,7 @@ class Decider:
         certificate: A certificate or its file. It limits the overrides that are applied, and
             answers below its threshold are deferred, be they the model's or its probe's.
         probes: Probes, or their files. Each answers its question.
-        readers: Sentence encoders that probes read: an `Encoder`, or what it takes. `minilm` and
+        encoders: Sentence encoders that probes read: an `Encoder`, or what it takes. `minilm` and
             `mpnet` need not be listed.
         unlike: A probe's answer is deferred if the p-value of the text being like the labelled
             texts is below this; in [0, 1].
@@ -74,7 +75,7 @@ class Decider:
         correction: Method | str | None = None,
         certificate: Certificate | str | Path | None = None,
         probes: Sequence[Probe | str | Path] = (),
-        readers: Sequence[Encoder | str | Path] = (),
+        encoders: Sequence[Encoder | str | Path] = (),
         unlike: float = 0.0,
         template: str | None = None,
     ) -> None:
@@ -86,15 +87,36 @@ class Decider:
         self.certificate = certificate
         self._probes = read_probes(probes)
         self.served = Served({}, self._probes)
+        if certificate is not None:
+            self._check(certificate)
         self.by_model: ByModel | None = None
         if tracer is not None:
             named = correction is not None  # a correction by default decides no questions
-            method = _correction_of(correction or "trace", tracer)
-            self.by_model = ByModel(tracer, method, certificate, named)
-        if certificate is not None:
-            self._obey(certificate)
-        self.readers = encoders_of(self.probes, readers)
+            self.by_model = ByModel(tracer, self._method(correction), certificate, named)
+        self.encoders = encoders_of(self.probes, encoders)
         self._by_probe = [self._answerer(probe) for probe in self.probes]
+
+    def _check(self, certificate: Certificate) -> None:
+        """Refuse the certificate of another model, or of a probe that is not here."""
+        if certificate.probe is None:
+            certificate.check(self.subject)
+            return
+        digest = certificate.probe.digest
+        if (probe := next((p for p in self.probes if p.digest == digest), None)) is None:
+            name = certificate.policy.method
+            raise CertificateError(f"the certificate is for {name}, a probe: give its file too")
+        if self._tracer is not None or probe.needs_model:
+            certificate.check(self.subject)  # without a model, the probe checks its encoder
+
+    def _method(self, correction: Method | str | None) -> Method:
+        """Return the correction that was asked for, or the certificate's."""
+        facts, certificate = self.tracer.facts, self.certificate
+        named = correction or "trace"
+        method = correction_of(named, facts) if isinstance(named, str) else named
+        if certificate is None or certificate.probe is not None:
+            return method
+        # Some methods need the frozen means of the certificate.
+        return certified(certificate.policy.method, certificate.means, method, facts)
 
     def _answerer(self, probe: Probe) -> ByLinear | ByTrajectory:
         check_unlike(probe, self.unlike)
@@ -104,14 +126,12 @@ class Decider:
             raise InputError(
                 f"{probe.name} needs the language model {probe.subject.model!r:.80}: give it"
             )
-        certificate = self.certificate
-        certified = None if certificate is None else certificate.probe
-        least = None
-        if certificate is not None and certified is not None and certified.digest == probe.digest:
-            least = certificate.threshold
+        least, certificate = None, self.certificate
+        if certificate is not None and certificate.probe is not None:
+            least = certificate.threshold if certificate.probe.digest == probe.digest else None
         if probe.linear is None:
             return ByTrajectory(self.tracer, probe, least)
-        encoder = None if probe.encoder is None else self.readers[probe.encoder.model]
+        encoder = None if probe.encoder is None else self.encoders[probe.encoder.model]
         return ByLinear(probe, probe.linear, self._tracer, encoder, self.unlike, least)
 
     @property
@@ -145,22 +165,6 @@ class Decider:
         """Replace the served questions by these; the questions of the probes are added."""
         self.served = Served(questions, self._probes)
 
-    def _obey(self, certificate: Certificate) -> None:
-        method, alone = certificate.policy.method, False
-        if certificate.probe is not None:
-            digest = certificate.probe.digest
-            if (probe := next((p for p in self.probes if p.digest == digest), None)) is None:
-                raise CertificateError(
-                    f"the certificate is for {method}, a probe: give its file too"
-                )
-            alone = self._tracer is None and not probe.needs_model
-        if not alone:  # a probe of an encoder alone refuses any other encoder itself
-            certificate.check(self.subject)
-        # TRACE exists already; other methods may need the frozen means of the certificate.
-        if certificate.probe is None and not method == self.correction.name == "trace":
-            means, facts = certificate.means, self.tracer.facts
-            self._model.correction = certified(method, means, self.correction, facts)
-
     @classmethod
     def from_pretrained(cls, model: str | Path | DecideOptions | None, **options: Any) -> "Decider":
         """Load a model with its correction, certificate and probes.
@@ -183,32 +187,23 @@ class Decider:
             model = DecideOptions(model, **options)
         if model.correction is not None:
             entry(model.correction)  # raises for an unknown method before the model is loaded
-        return cls.over(Tracer.from_pretrained(model), model)
-
-    @classmethod
-    def over(cls, tracer: Tracer, options: DecideOptions) -> "Decider":
-        """Return a decider of a loaded model, with these options."""
         return cls(
-            tracer,
-            correction=options.correction,
-            certificate=options.certificate,
-            probes=options.probes,
-            readers=[
-                one if isinstance(one, Encoder) else Encoder(one, options.device)
-                for one in options.readers
+            Tracer.from_pretrained(model),
+            correction=model.correction,
+            certificate=model.certificate,
+            probes=model.probes,
+            encoders=[
+                one if isinstance(one, Encoder) else Encoder(one, model.device)
+                for one in model.encoders
             ],
-            unlike=options.unlike,
+            unlike=model.unlike,
+            template=model.template,
         )
 
     @classmethod
     def demo(cls, name: str = "organism", **options: Any) -> "Decider":
-        """Load an embedded model, as `Tracer.demo` does.
-
-        `options` are keyword arguments of `Decider` and fields of `LoadOptions`.
-        """
-        names = ("correction", "certificate", "probes", "readers", "unlike", "template")
-        arguments = {key: options.pop(key) for key in names if key in options}
-        return cls(Tracer.demo(name, **options), **arguments)
+        """Load an embedded model, as `Tracer.demo` does; `options` as in `from_pretrained`."""
+        return cls.from_pretrained(embedded.EMBEDDED + name, **options)
 
     @property
     def subject(self) -> Subject:
@@ -224,7 +219,7 @@ class Decider:
         """Return the record of the model, its correction and certificate, as plain JSON values."""
         certificate = None if self.certificate is None else self.certificate.describe()
         if self._tracer is None:
-            encoders = [encoder.describe() for encoder in self.readers.values()]
+            encoders = [encoder.describe() for encoder in self.encoders.values()]
             return {"encoders": encoders, "certificate": certificate}
         description = self.tracer.describe() | {"certificate": certificate}
         if self.correction.name != "trace":
@@ -331,9 +326,8 @@ class Decider:
                 "decide_many"
             )
         ready = self.prepare(questions, template=template)
-        answers = joined(ready.questions, self.answer(self.plan(input, ready)))
-        if isinstance(answers, NonFiniteError):
-            raise answers
+        answers: Answers
+        (answers,) = self._decide([(input, None)], ready, "raise")
         return answers
 
     def decide_many(
@@ -356,20 +350,25 @@ class Decider:
         ready = self.prepare(questions, template=template)
         rest = ((value, str(place)) for place, value in enumerate(inputs_of(inputs)))
         while piece := list(islice(rest, TOGETHER)):
-            plans = self.plan_many(piece, ready)
-            bad = next((plan for plan in plans if isinstance(plan, InputError)), None)
-            if bad is not None and on_error == "raise":
-                raise bad
-            works = [work for plan in plans if not isinstance(plan, InputError) for work in plan]
-            rest_of_answers = iter(self.answer(works))
-            for plan in plans:
-                if isinstance(plan, InputError):
-                    yield plan
-                    continue
-                answers = joined(ready.questions, [next(rest_of_answers) for _ in plan])
-                if isinstance(answers, NonFiniteError) and on_error == "raise":
-                    raise answers
-                yield answers
+            yield from self._decide(piece, ready, on_error)
+
+    def _decide(
+        self, inputs: Sequence[tuple[Input, str | None]], ready: Questionnaire, on_error: OnError
+    ) -> Iterator[Any]:
+        """Yield the answers to each named input, or its error."""
+        plans = self.plan_many(inputs, ready)
+        if on_error == "raise" and (bad := [one for one in plans if isinstance(one, InputError)]):
+            raise bad[0]
+        works = [work for plan in plans if not isinstance(plan, InputError) for work in plan]
+        singles = iter(self.answer(works))
+        for plan in plans:
+            if isinstance(plan, InputError):
+                yield plan
+                continue
+            answers = joined(ready.questions, [next(singles) for _ in plan])
+            if isinstance(answers, NonFiniteError) and on_error == "raise":
+                raise answers
+            yield answers
 
     def prepare(
         self,
@@ -425,24 +424,15 @@ class Decider:
     def plan(
         self,
         input: Input,
-        questions: Mapping[str, Question] | Questionnaire,
-        *,
-        template: str | None = None,
+        ready: Questionnaire,
         reading: Reading = Reading(),  # noqa: B008 - frozen
     ) -> list[Work]:
         """Return the work of each question about one input, without running the model.
-
-        Args:
-            input: As in `decide`.
-            questions: As in `decide`; a `Multi` has one work per option.
-            template: As in `decide`.
-            reading: Whether every depth is read.
 
         Raises:
             InputError: As in `decide`.
             ItemError: As in `decide`.
         """
-        ready = self.prepare(questions, template=template, warn=False)
         (works,) = self.plan_many([(input, None)], ready, reading)
         if isinstance(works, InputError):
             raise works
@@ -493,11 +483,8 @@ class Decider:
         Raises:
             InputError: No probe answers it, and there is no language model.
         """
-        if not isinstance(question, Multi):
-            for answerer in self._by_probe:
-                assert answerer.probe is not None
-                if answerer.probe.answers(question):
-                    return answerer
+        if (probe := self.probe_of(question)) is not None:
+            return self._by_probe[self.probes.index(probe)]
         if self.by_model is None:
             raise InputError(
                 f"no probe answers the question {name!r:.80}, and there is no language model: "
@@ -519,10 +506,6 @@ class Decider:
             some = [works[place] for place in each]
             answers |= zip(each, some[0].answerer.answer(some, states), strict=True)
         return [answers[place] for place in range(len(works))]
-
-
-def _correction_of(correction: Method | str, tracer: Tracer) -> Method:
-    return correction_of(correction, tracer.facts) if isinstance(correction, str) else correction
 
 
 def _text_or_error(value: Input) -> str | InputError:

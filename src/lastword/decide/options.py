@@ -24,10 +24,11 @@ class DecideOptions(LoadOptions):
             such as pmi@0.5. By default items are corrected by trace, and questions get the
             model's answers. A certificate names its method, and is refused with any other.
         probes: Probes or their files. Each answers the question that it was fitted to.
-        readers: Sentence encoders that probes read: an `Encoder`, a hub name or a folder. `minilm`
+        encoders: Sentence encoders that probes read: an `Encoder`, a hub name or a folder. `minilm`
             and `mpnet` need not be listed.
         unlike: Defer a probe's answer if the p-value of the text being like the labelled texts
             is below this.
+        template: Prompt template of questions; by default the certificate and `chat` choose it.
         dtype: As in `LoadOptions`, but `auto` takes the data type that the certificate or the
             first probe was made with.
 
@@ -39,14 +40,15 @@ class DecideOptions(LoadOptions):
     certificate: "Certificate | str | Path | None" = None
     correction: str | None = None
     probes: "Sequence[Probe | str | Path]" = ()
-    readers: "Sequence[Encoder | str | Path]" = ()
+    encoders: "Sequence[Encoder | str | Path]" = ()
     unlike: float = 0.0
+    template: str | None = None
 
     def __post_init__(self) -> None:
         """Read the certificate's file, and accept any sequence of probes."""
         super().__post_init__()
         object.__setattr__(self, "probes", tuple(self.probes))
-        object.__setattr__(self, "readers", tuple(self.readers))
+        object.__setattr__(self, "encoders", tuple(self.encoders))
         if isinstance(self.certificate, str | Path):
             from lastword.trust.certificate import Certificate  # imports numpy and scipy
 

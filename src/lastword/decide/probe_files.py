@@ -12,13 +12,13 @@ from lastword.probes.probe import Probe
 
 
 def encoders_of(
-    probes: Sequence[Probe], readers: Sequence[Encoder | str | Path]
+    probes: Sequence[Probe], given: Sequence[Encoder | str | Path]
 ) -> dict[str, Encoder]:
     """Return the encoders that probes read, by name.
 
     A probe's file is untrusted input: it can only cause the loading of encoders in lastword's list.
     """
-    encoders = [one if isinstance(one, Encoder) else Encoder(one) for one in readers]
+    encoders = [one if isinstance(one, Encoder) else Encoder(one) for one in given]
     by_name = {subject_of(encoder).model: encoder for encoder in encoders}
     for probe in probes:
         if probe.encoder is None:
@@ -26,7 +26,7 @@ def encoders_of(
         if (name := probe.encoder.model) not in by_name:
             if not installed(name):
                 model = published(name)
-                how = "name it among the readers" if model is None else model.advice
+                how = "name it among the encoders" if model is None else model.advice
                 raise InputError(
                     f"the probe reads the encoder {name!r}, which was not found: {how}"
                 )

@@ -53,15 +53,13 @@ class Tracer:
     after changing the head.
 
     Args:
-        model: A transformers decoder-only language model, in memory.
+        model: A transformers decoder-only language model, in memory, or one that was checked.
         tokenizer: Its tokenizer.
         invariant: I(M); by default it is computed from the weights.
         source: The origin of the model, as `describe` records it.
-        options: Fields of `LoadOptions` that set how the model is run: `theta`, `chat`,
-            `overflow`, `batch_tokens`, `prefix_cache`, `blind_cache`, `head_dtype`, `attention`.
-
-    Attributes:
-        options: The options, as `over` takes them.
+        load: All options of running it; needed for a checked model.
+        options: Fields of `LoadOptions` instead: `theta`, `chat`, `overflow`, `batch_tokens`,
+            `prefix_cache`, `blind_cache`, `head_dtype`, `attention`.
 
     Raises:
         InputError: A keyword is not an option.
@@ -71,57 +69,34 @@ class Tracer:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: PreTrainedModel | LanguageModel,
         tokenizer: Tokenizer,
         *,
         invariant: float | Factors | None = None,
         source: dict[str, Any] | None = None,
+        load: LoadOptions | None = None,
         **options: Any,
     ) -> None:
-        refuse_unknown("Tracer", options)
-        options = {"prefix_cache": 0, "blind_cache": 0} | options  # the user may change the weights
-        load = LoadOptions(model.config.name_or_path or type(model).__name__, **options)
-        self._hold(LanguageModel(model, load, source), tokenizer, load, invariant)
-
-    @classmethod
-    def over(
-        cls,
-        model: LanguageModel,
-        tokenizer: Tokenizer,
-        options: LoadOptions,
-        invariant: float | Factors | None = None,
-    ) -> "Tracer":
-        """Return a tracer of a model that was checked.
-
-        Args:
-            model: The model.
-            tokenizer: Its tokenizer.
-            options: Options of running it.
-            invariant: I(M); by default computed from the weights.
-        """
-        tracer = cls.__new__(cls)  # the constructor is for a transformers model
-        tracer._hold(model, tokenizer, options, invariant)
-        return tracer
-
-    def _hold(
-        self,
-        model: LanguageModel,
-        tokenizer: Tokenizer,
-        options: LoadOptions,
-        invariant: float | Factors | None,
-    ) -> None:
+        if load is None:
+            refuse_unknown("Tracer", options)
+            assert not isinstance(model, LanguageModel), "a checked model comes with its options"
+            name = model.config.name_or_path or type(model).__name__
+            caches = {"prefix_cache": 0, "blind_cache": 0}  # the user may change the weights
+            load = LoadOptions(name, **caches | options)
+        if not isinstance(model, LanguageModel):
+            model = LanguageModel(model, load, source)
         profile = model.profile
-        self.model, self.tokenizer, self.options = model, tokenizer, options
-        require_settled(tokenizer, options.chat)
-        self._theta = options.theta or Theta()
-        self.overflow, self.chat = options.overflow, options.chat
-        self.head_dtype = options.head_dtype
+        self.model, self.tokenizer, self.options = model, tokenizer, load
+        require_settled(tokenizer, load.chat)
+        self._theta = load.theta or Theta()
+        self.overflow, self.chat = load.overflow, load.chat
+        self.head_dtype = load.head_dtype
         self.source, self.checked = model.source, model.checked
         self.factors, self._invariant = _invariant_of(model, invariant, self.theta)
         self.scorer = Scorer(self.theta, profile.depth, profile.vocabulary)
         self._trace = trace(self.facts)
-        self._blind_budget = options.blind_cache * 2**20
-        self.batch_tokens = options.batch_tokens or model.batch_tokens
+        self._blind_budget = load.blind_cache * 2**20
+        self.batch_tokens = load.batch_tokens or model.batch_tokens
 
     @property
     def theta(self) -> Theta:
@@ -140,7 +115,8 @@ class Tracer:
         """
         same = theta.invariant == self.theta.invariant
         known = (self.factors or self.invariant) if same else None
-        return Tracer.over(self.model, self.tokenizer, replace(self.options, theta=theta), known)
+        load = replace(self.options, theta=theta)
+        return Tracer(self.model, self.tokenizer, invariant=known, load=load)
 
     @classmethod
     def from_pretrained(cls, model: str | Path | LoadOptions, **options: Any) -> "Tracer":
@@ -166,7 +142,7 @@ class Tracer:
         # Record the name that the user gave; transformers may resolve it to another one.
         run = replace(model, attention="auto")
         ready = LanguageModel(loaded.model, run, loaded.source, loaded.source["asked"])
-        return cls.over(ready, loaded.tokenizer, model, invariant)
+        return cls(ready, loaded.tokenizer, invariant=invariant, load=model)
 
     @classmethod
     def demo(cls, name: str = "organism", **options: Any) -> "Tracer":

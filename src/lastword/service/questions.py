@@ -153,7 +153,7 @@ async def _plan(
         questions, text = make(), text_of(value)
         require_few_characters(text, [*singles(questions).values()], settings)
         ready = decider.prepare(questions, warn=False)
-        works = decider.plan(text, replace(ready, questions=ready.singles), reading=reading)
+        works = decider.plan(text, replace(ready, questions=ready.singles), reading)
         has_probe = any(work.probe is not None for work in works)
         items = _items(works)
         probed = count_tokens(text, decider.tracer.tokenizer) if has_probe else 0

@@ -27,7 +27,7 @@ class ReadAhead(Tracer):
 
     def __init__(self, tracer: Tracer) -> None:
         invariant = tracer.factors or tracer.invariant
-        self._hold(tracer.model, tracer.tokenizer, tracer.options, invariant)
+        super().__init__(tracer.model, tracer.tokenizer, invariant=invariant, load=tracer.options)
         self._cache = StateCache(super().pooled, self.profile.depth)
         self._decisions: dict[Hashable, Decision] = {}
 

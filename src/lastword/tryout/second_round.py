@@ -115,7 +115,7 @@ class SecondRound:
         """
         if probe.threshold is None:
             raise InputError("a second round needs a probe with a threshold: run `try` again")
-        decider = Decider(tracer, probes=[probe], readers=readers, template=template)
+        decider = Decider(tracer, probes=[probe], encoders=readers, template=template)
         read = [*_answered(decider, probe, labels.pool)]
         # The order is fixed before any label exists, so that the first rows are a random sample.
         differing = [row for row, _ in read if row is not None]
