@@ -14,9 +14,9 @@ from lastword.trust.automation import Automation, Errors, Rung
 from lastword.trust.certificate import Certificate
 from lastword.trust.claims import Trial
 from lastword.trust.evidence import Evidence
-from lastword.trust.labelled import Labelled
+from lastword.trust.labelled import Answers, Labelled
 from lastword.trust.monitor import BETS
-from lastword.trust.policy import Policy, family
+from lastword.trust.policy import TRACE, Policy, family
 from lastword.trust.subject import Subject
 from lastword.trust.terms import Terms
 
@@ -77,14 +77,17 @@ def changed(items: Labelled, policy: Policy) -> tuple[np.ndarray, np.ndarray]:
 
 def labelled(kinds: list[Kind]) -> Labelled:
     """Return one item of each kind."""
-    return Labelled(
-        mc1_base=np.array([k.base for k in kinds], dtype=float),
+    answers = Answers(
         mc1=np.array([k.shown for k in kinds], dtype=float),
+        confidence=np.array([k.confidence for k in kinds], dtype=float),
         overrides=np.array([k.operator != "base" for k in kinds], dtype=bool),
         operators=np.array([k.operator for k in kinds], dtype=str),
         margins=np.array([k.margin for k in kinds], dtype=float),
+    )
+    return Labelled(
+        mc1_base=np.array([k.base for k in kinds], dtype=float),
         base_confidence=np.array([k.base_confidence for k in kinds], dtype=float),
-        confidence=np.array([k.confidence for k in kinds], dtype=float),
+        methods={TRACE: answers},
         groups=np.arange(len(kinds)),
     )
 
@@ -119,13 +122,15 @@ def above(threshold: float, answerers: int = 5) -> Automation:
 
 def at(items: Labelled, places: np.ndarray) -> Labelled:
     """Return the items at these positions as independent draws."""
-    return replace(items.take(places), groups=np.arange(len(places)))
+    answers = Answers(**{n: values[places] for n, values in vars(items.methods[TRACE]).items()})
+    base = items.mc1_base[places], items.base_confidence[places]
+    return Labelled(*base, {TRACE: answers}, np.arange(len(places)))
 
 
 def in_groups(items: Labelled, size: int) -> Labelled:
     """Return copies of every item, each item's copies in one group."""
-    copies = {n: np.repeat(values, size) for n, values in vars(items).items() if n != "others"}
-    return Labelled(**copies)
+    copies = np.repeat(np.arange(len(items)), size)
+    return replace(at(items, copies), groups=copies)
 
 
 def log_wealth(broken: Any, labelled: Any, alpha: float) -> np.ndarray:

@@ -13,7 +13,7 @@ from scipy.stats import beta, binom
 from lastword.errors import InputError
 from lastword.trust.claims import Trial, best_of, certify, gain_over, judge, needed
 from lastword.trust.evidence import Evidence
-from lastword.trust.labelled import Labelled
+from lastword.trust.labelled import Answers, Labelled
 from lastword.trust.policy import CERTIFIABLE, OFF, Policy, family, scalar_operator
 from lastword.trust.terms import Terms
 
@@ -30,14 +30,17 @@ def items(size: int, seed: int, group_size: int = 1) -> Labelled:
     mc1_base = rng.choice([0, 0.5, 1], size, p=[0.45, 0.1, 0.45])
     changed = rng.choice([0, 0.5, 1], size, p=[0.3, 0.1, 0.6])
     drawn = rng.integers(0, size // group_size, size)
-    return Labelled(
-        mc1_base=mc1_base,
+    answers = Answers(
         mc1=np.where(overrides, changed, mc1_base),
+        confidence=rng.choice([0.2, 0.35, 0.5, 0.9, 1.0], size),
         overrides=overrides,
         operators=operators,
         margins=rng.choice([*MARGINS, 0.3, 7.0], size),
+    )
+    return Labelled(
+        mc1_base=mc1_base,
         base_confidence=rng.choice([0.2, 0.35, 0.5, 0.9, 1.0], size),
-        confidence=rng.choice([0.2, 0.35, 0.5, 0.9, 1.0], size),
+        methods={"trace": answers},
         groups=np.unique(drawn, return_inverse=True)[1] if group_size > 1 else np.arange(size),
     )
 
@@ -53,11 +56,12 @@ def outcomes(
     data: Labelled, operators: tuple[str, ...], margin: float
 ) -> list[tuple[bool, bool, bool]]:
     """Return for each item if it is broken, if it is fixed, and if the base is right."""
-    flags = []
+    flags, trace = [], data.methods["trace"]
     for i in range(len(data)):
-        stands = data.overrides[i] and data.operators[i] in operators and data.margins[i] >= margin
+        listed = trace.overrides[i] and trace.operators[i] in operators
+        stands = listed and trace.margins[i] >= margin
         base = bool(data.mc1_base[i] > 0)  # a tie counts as right for the base
-        new = data.mc1[i] == 1  # and as wrong for the answer shown
+        new = trace.mc1[i] == 1  # and as wrong for the answer shown
         flags.append((bool(stands and base and not new), bool(stands and not base and new), base))
     return flags
 
@@ -139,10 +143,13 @@ def test_a_lower_margin_breaks_more_and_withheld_overrides_show_the_base(seed):
         assert broken == sorted(broken)
         for policy in chain:
             confidence, right = data.shown(policy)
-            withheld = data.overrides & ~data.stands(policy)
+            trace = data.methods["trace"]
+            withheld = trace.overrides & ~data.stands(policy)
             assert np.array_equal(confidence[withheld], data.base_confidence[withheld])
             assert np.array_equal(right[withheld], data.mc1_base[withheld] == 1)
-            assert np.array_equal(confidence[~withheld], data.confidence[~withheld])
+            assert np.array_equal(
+                confidence[~withheld], data.methods["trace"].confidence[~withheld]
+            )
             assert not np.logical_and(*changed(data, policy)).any()
     assert not data.stands(OFF).any()
 
@@ -202,10 +209,9 @@ def test_no_number_of_labels_certifies_a_loss_or_no_override(operator, gain):
 
 
 def test_ties_count_against_the_correction():
-    data = vars(labelled([Kind(1, True, True, "decisive")] * 4))
-    ties = Labelled(
-        **data | {"mc1_base": np.array([0.5, 0.5, 0.0, 1.0]), "mc1": np.array([1.0, 0.0, 0.5, 0.5])}
-    )
+    data = labelled([Kind(1, True, True, "decisive")] * 4)
+    trace = replace(data.methods["trace"], mc1=np.array([1.0, 0.0, 0.5, 0.5]))
+    ties = replace(data, mc1_base=np.array([0.5, 0.5, 0.0, 1.0]), methods={"trace": trace})
     policy = Policy(("decisive",), 0.0)
     fixed, broken = changed(ties, policy)
     assert fixed.tolist() == [False] * 4

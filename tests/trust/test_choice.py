@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from populations import Kind, counted, labelled
+from populations import counted
 from scipy.special import softmax
 
 from lastword import Decider, Tracer
@@ -21,7 +21,7 @@ from lastword.text.items import Item
 from lastword.trust.certificate import Certificate
 from lastword.trust.certification import Outcome, read_sample
 from lastword.trust.claims import ControlResults, Trial, certify
-from lastword.trust.other_methods import ScoredItems
+from lastword.trust.other_methods import MODEL
 from lastword.trust.policy import OFF
 from lastword.trust.terms import Terms
 from lastword.trust.words import summary
@@ -72,7 +72,7 @@ def by_pmi(tracer, questions, tmp_path_factory):
 
 def test_by_default_all_methods_with_recorded_scores_are_tested(by_pmi):
     sample = read_sample(by_pmi, methods=None)
-    assert sample.methods == FAMILY and set(sample.items.others) == set(FAMILY) - {"trace"}
+    assert sample.methods == FAMILY and set(FAMILY) < set(sample.items.methods)
     with pytest.raises(RecordError, match="scores that contextual needs"):
         read_sample(by_pmi, methods=("trace", "contextual"))
 
@@ -86,7 +86,7 @@ def test_methods_from_records_agree_with_their_definitions(by_pmi):
         "pmi@0.5": [b - 0.5 * q for b, q in zip(bases, blind, strict=True)],
         "batch-calibrated": [softmax(b) - mean for b in bases],
     }.items():
-        method = sample.items.others[name]
+        method = sample.items.methods[name]
         rows = zip(scores, bases, frame["truthful"], strict=True)
         for place, (u, b, truth) in enumerate(rows):
             first, second = sorted(u)[-1], sorted(u)[-2]
@@ -94,7 +94,7 @@ def test_methods_from_records_agree_with_their_definitions(by_pmi):
             assert method.overrides[place] == (np.argmax(u) != np.argmax(b))
             assert method.mc1[place] == bool(truth[int(np.argmax(u))])
             assert method.confidence[place] == pytest.approx(softmax(u).max())
-            assert method.mc1_base[place] == bool(truth[int(np.argmax(b))])
+            assert sample.items.mc1_base[place] == bool(truth[int(np.argmax(b))])
         assert set(method.operators) == {name}
 
 
@@ -155,12 +155,11 @@ def test_controls_are_tested_like_methods(by_pmi):
     assert not any(line.startswith("Warning") for line in lines)
 
 
-def test_a_random_flip_breaks_a_right_answer_at_the_rate_of_its_wrong_candidates():
-    items = labelled([Kind(0.1, True, True)] * 10)
+def test_a_random_flip_breaks_a_right_answer_at_the_rate_of_its_wrong_candidates(by_pmi):
     base, truth = np.tile([3.0, 2.0, 1.0], (10, 1)), np.tile([True, True, False], (10, 1))
+    sample = replace(read_sample(by_pmi), scores={MODEL: base}, truth=truth)
     trial = Trial(OFF, 1.0, replace(counted(10, 0, 0), overrides=1))
-    flips = ScoredItems(base, truth, {}, {}).flips(trial, items)
-    assert flips == pytest.approx(0.5, abs=0.05)
+    assert sample.flips(trial) == pytest.approx(0.5, abs=0.05)
 
 
 def test_a_control_gains_as_much_if_the_wording_reveals_the_truth(tracer, questions, tmp_path):

@@ -20,8 +20,8 @@ from lastword.rule.geometry import margin
 from lastword.text.items import Item
 from lastword.trust.claims import Finding, certify
 from lastword.trust.groups import marks, numbers
-from lastword.trust.labelled import Labelled
-from lastword.trust.policy import scalar_operator
+from lastword.trust.labelled import Answers, Labelled
+from lastword.trust.policy import TRACE, scalar_operator
 from lastword.trust.terms import Terms
 from lastword.trust.words import ALLOWED, summary
 
@@ -64,7 +64,8 @@ class Story:
     def accuracies(self) -> list[Accuracy]:
         """Chance, the model, and the corrected answers without and with the certificate."""
         chance = float(np.mean([np.mean(record.truthful or ()) for record in self.records]))
-        base, gains = self.labelled.mc1_base, self.labelled.mc1 - self.labelled.mc1_base
+        base = self.labelled.mc1_base
+        gains = self.labelled.methods[TRACE].mc1 - base
         allowed = np.where(self.labelled.stands(self.finding.policy), gains, 0.0)
         return [
             Accuracy("by chance", chance),
@@ -104,14 +105,17 @@ class Story:
 def story(tracer: Tracer, records: Sequence[Decision], terms: Terms = TERMS) -> Story:
     """Return the story of the model's labelled answers, with their certificate."""
     marked = [list(marks(r.id, r.prompt, r.candidates, r.shared)) for r in records]
-    labelled = Labelled(
-        mc1_base=np.array([record.share("mc1", base=True) for record in records]),
+    answers = Answers(
         mc1=np.array([record.share("mc1") for record in records]),
+        confidence=np.array([record.probabilities.max() for record in records]),
         overrides=np.array([record.corrected for record in records]),
         operators=np.array([record.operator for record in records]),
         margins=np.array([margin(record.scores) for record in records]),
+    )
+    labelled = Labelled(
+        mc1_base=np.array([record.share("mc1", base=True) for record in records]),
         base_confidence=np.array([record.base_probabilities.max() for record in records]),
-        confidence=np.array([record.probabilities.max() for record in records]),
+        methods={TRACE: answers},
         groups=numbers(marked),
     )
     scalar = scalar_operator(tracer.invariant, tracer.theta.tau_I)

@@ -2,24 +2,37 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import nan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from lastword.errors import RecordError
-from lastword.records.cells import Cell, read_cells
+from lastword.records.cells import Cell, read_cells, stack_cells
 from lastword.records.info import RunInfo, find_cells, read_run
+from lastword.records.metrics import Rows, Truths, mc1_rows
 from lastword.records.recheck import recheck
 from lastword.records.store import unfinished
 from lastword.rule.geometry import Scores
 from lastword.text.prompt_template import template_name
 from lastword.trust.certificate import Certificate
-from lastword.trust.claims import ControlResults, Finding, certify, gain_over
+from lastword.trust.claims import ControlResults, Finding, Trial, certify, gain_over, judge, trials
 from lastword.trust.drift import REFERENCE, rounded, sampled, statistics
 from lastword.trust.evidence import Evidence
-from lastword.trust.labelled import Labelled
-from lastword.trust.other_methods import Means, ScoredItems, allowed, means, resolved
+from lastword.trust.labelled import Answers, Labelled
+from lastword.trust.other_methods import (
+    BLIND,
+    MODEL,
+    WORDINGS,
+    Means,
+    allowed,
+    means,
+    resolved,
+    scores,
+)
+from lastword.trust.paired import random_flips
 from lastword.trust.policy import (
     BATCH,
     CERTIFIABLE,
@@ -34,12 +47,16 @@ from lastword.trust.record_groups import groups
 from lastword.trust.subject import CertifiedProbe, Subject
 from lastword.trust.terms import Terms
 
+_DRAWS = 2000  # of random overrides
+
 
 @dataclass(frozen=True, eq=False)
 class Sample:
     """The labelled items of one model, with their records.
 
     Attributes:
+        scores: Scores by the model, each method and each control [items, candidates].
+        truth: True for the true candidates [items, candidates].
         benchmarks: Fingerprint of the items by benchmark.
         failed: Number of items that were not answered; each counts as broken.
         reference: Values of each statistic, for drift.
@@ -48,6 +65,8 @@ class Sample:
     """
 
     items: Labelled
+    scores: Mapping[str, Rows]
+    truth: Truths
     scalar: ScalarOperator
     subject: Subject
     benchmarks: Mapping[str, str]
@@ -56,18 +75,37 @@ class Sample:
     failed: int
     reference: Mapping[str, tuple[float, ...]]
     cells: tuple[Cell, ...]
-    scored: ScoredItems
     methods: tuple[str, ...]
     means: Means
-    run: Mapping[str, Any]
+    run: RunInfo
 
     def shown(self, policy: Policy) -> tuple[list[Scores], list[int]]:
         """Return the scores under a policy of items with one truth, and the truths' indices."""
-        return self.scored.shown(self.items, policy)
+        base, u = self.scores[MODEL], self.scores[policy.method]
+        withheld = self.items.methods[policy.method].overrides & ~self.items.stands(policy)
+        u = np.where(withheld[:, None], base, u)
+        places = np.flatnonzero(self.truth.sum(axis=1) == 1)
+        # Finite base scores mark the candidates; the rest of a row is padding.
+        rows = [u[place][np.isfinite(base[place])] for place in places]
+        return rows, self.truth[places].argmax(axis=1).tolist()
 
     def controls(self, finding: Finding) -> ControlResults:
         """Test the controls under the terms of a finding."""
-        return self.scored.control_results(finding, self.items, self.scalar)
+        worth = {}
+        for name in [name for name in (*WORDINGS, *BLIND) if name in self.scores]:
+            terms = replace(finding.terms, methods=(name,))
+            best = judge(trials(self.items, self.scalar, terms), terms).chosen
+            worth[name] = 0 if best is None else best.gain
+        return ControlResults(worth, nan if finding.chosen is None else self.flips(finding.chosen))
+
+    def flips(self, trial: Trial) -> float:
+        """Return the share of draws in which as many random overrides gain at least as much."""
+        base, truth = self.scores[MODEL], self.truth
+        right = truth[np.arange(len(base)), base.argmax(axis=1)]
+        elsewhere = (truth.sum(axis=1) - right) / (np.isfinite(base).sum(axis=1) - 1)
+        tied = (mc1_rows(base, truth) > 0).astype(float)
+        fixed, broken = random_flips(tied, elsewhere, trial.evidence.overrides, _DRAWS)
+        return (1 + int((fixed - broken >= trial.gain).sum())) / (1 + _DRAWS)
 
 
 def read_sample(
@@ -114,10 +152,12 @@ def sample_of(
     scalar = scalar_operator(invariant, subject.theta.tau_I)
     names = allowed(parted, CERTIFIABLE) if methods is None else tuple(methods)
     batch_means = means(parted) if any(name.startswith(BATCH) for name in names) else {}
-    scored = ScoredItems.of(parted, resolved(parted, first, names, batch_means))
-    operators = [cell.items["operator"].to_numpy(str)[cell.mc1_places] for cell in parted]
+    u = scores(parted, resolved(parted, first, names, batch_means))
+    truth = stack_cells([cell.truthful[cell.mc1_places] * 1.0 for cell in parted]) > 0
     return Sample(
-        items=scored.labelled(np.concatenate(operators), groups(parted)),
+        items=_labelled(parted, u, truth),
+        scores=u,
+        truth=truth,
         scalar=scalar,
         subject=subject,
         benchmarks={run["benchmark"]: run["dataset"]["fingerprint"] for run in runs},
@@ -126,11 +166,26 @@ def sample_of(
         failed=sum(cell.failed for cell in parted),
         reference=_reference(parted, scalar),
         cells=tuple(parted),
-        scored=scored,
         methods=names,
         means=batch_means,
         run=first,
     )
+
+
+def _labelled(cells: Sequence[Cell], u: Mapping[str, Rows], truth: Truths) -> Labelled:
+    """Return the items as the model, each method and each control answer them."""
+    places = [cell.items["operator"].to_numpy(str)[cell.mc1_places] for cell in cells]
+    # TRACE's operators are also those of the gated rule; other methods are their only operator.
+    of_trace, base = np.concatenate(places), u[MODEL]
+    answers = {
+        name: Answers.of(
+            rows, base, truth, of_trace if name in (TRACE, GATED) else np.full(len(rows), name)
+        )
+        for name, rows in u.items()
+        if name != MODEL
+    }
+    sure = softmax(base, axis=1).max(axis=1)
+    return Labelled(mc1_rows(base, truth), sure, answers, groups(cells))
 
 
 @dataclass(frozen=True, eq=False)
