@@ -3,14 +3,18 @@
 import json
 import math
 import re
+import shutil
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from families import random_items
 from served import BODY, as_body, code_of, running, together
 
 import lastword
+from lastword import Decider
 from lastword.decide.answer import answered_by
 from lastword.errors import InputError, NonFiniteError
 from lastword.service.settings import Settings
@@ -230,3 +234,15 @@ def test_stopping_answers_accepted_requests_and_refuses_new_ones(held):
             assert [s.result().status_code for s in sent] == [200] * 4
     assert not served.service.alive
     assert served.events("stopped")[-1]["unanswered"] == 0
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
+def test_the_command_on_the_page_of_the_service_is_answered():
+    page = Path(__file__).resolve().parents[2] / "docs" / "service.md"
+    blocks = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    (command,) = (block for block in blocks if "v1/correct" in block)
+    with running(Decider.demo()) as served:
+        command = command.replace("http://127.0.0.1:8000", served.url)
+        out = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    answer = json.loads(out.stdout)
+    assert answer["answer"] == "pale cedar boats" and answer["corrected"]

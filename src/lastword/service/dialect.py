@@ -13,14 +13,11 @@ from starlette.routing import BaseRoute
 
 from lastword.files.strict_json import from_json, to_json
 from lastword.service.refusal import Refusal
-from lastword.service.schema import ErrorAnswer, native_form
+from lastword.service.schema import native_form
 
 # Description of a refusal, for the reference.
-REFUSED: dict[int | str, dict[str, Any]] = {
+_REFUSED: dict[int | str, dict[str, Any]] = {
     "default": {"description": "a refusal, by its status and the header `x-refusal`"}
-}
-NATIVE_REFUSED: dict[int | str, dict[str, Any]] = {
-    "default": REFUSED["default"] | {"model": ErrorAnswer}
 }
 
 
@@ -42,11 +39,11 @@ class _StrictRequest(Request):
         return from_json(await self.body())
 
 
-def routes(responses: Mapping[int | str, dict[str, Any]] = REFUSED) -> APIRouter:
+def routes() -> APIRouter:
     """Return an empty router; a handler's name is that of its operation in the reference."""
     return APIRouter(
         route_class=StrictRoute,
-        responses=dict(responses),
+        responses=_REFUSED,
         generate_unique_id_function=lambda route: route.name,
     )
 

@@ -1,7 +1,7 @@
 """Structured logs: one JSON object per line on stderr, by default without prompts.
 
 A thread writes the lines, so that no answer waits for a slow reader. Lines that cannot be written
-are dropped and counted, and the next line that can be written is preceded by the count.
+are dropped and counted (`lastword_log_lines_dropped`).
 """
 
 import atexit
@@ -35,7 +35,7 @@ class Log:
     dropped = 0
 
     def __init__(self, stream: Any = None, *, prompts: bool = False, lines: int = _LINES) -> None:
-        self._prompts, self._reported = prompts, 0
+        self._prompts = prompts
         self._stream = _Stderr() if stream is None else stream
         self._waiting: queue.Queue[Any] = queue.Queue(lines)
         self._handler = QueueHandler(self._waiting)
@@ -45,11 +45,6 @@ class Log:
         self._listener = QueueListener(self._waiting, writer)
         self._listener.start()
         atexit.register(self.flush, _EXIT_SECONDS)
-
-    @property
-    def losing(self) -> bool:
-        """True if lines were dropped since the last report."""
-        return self.dropped > self._reported
 
     def flush(self, seconds: float) -> bool:
         """Wait until no line waits; return False after so many seconds."""
@@ -78,13 +73,9 @@ class Log:
         self.dropped += 1
 
     def _write(self, record: logging.LogRecord) -> None:
-        dropped = self.dropped
-        unreported = dropped - self._reported
-        notice = _line("dropped", {"lines": unreported}) if unreported else ""
         try:
-            self._stream.write(notice + record.msg)
+            self._stream.write(record.msg)
             self._stream.flush()
-            self._reported = dropped
         except (OSError, ValueError):  # no reader, a full disk, a closed stream
             self.dropped += 1
 

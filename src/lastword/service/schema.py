@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Discriminator, 
 from lastword.files.strict_json import to_json
 from lastword.records.decision import SCHEMA
 from lastword.service.limits import MOST_ENTRIES
-from lastword.service.refusal import STATUS, Refusal
+from lastword.service.refusal import Refusal
 from lastword.text.items import Item
 
 
@@ -133,20 +133,6 @@ class FeedbackBody(
         pattern=_KEY,
         description="What it shares with others that are not independent of it (a document).",
     )
-
-
-class Problem(BaseModel):
-    """An error."""
-
-    code: str = Field(json_schema_extra={"enum": [*STATUS]})
-    message: str
-
-
-class ErrorAnswer(BaseModel):
-    """A refused request."""
-
-    schema_version: int = Field(alias="schema")
-    error: Problem
 
 
 def to_bytes(value: Mapping[str, Any]) -> bytes:

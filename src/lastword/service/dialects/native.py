@@ -12,7 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from lastword.decide.batch import Scope
 from lastword.errors import ItemError, TraceError
 from lastword.service.call import ThisCall, json_of
-from lastword.service.dialect import NATIVE_REFUSED, Dialect, routes
+from lastword.service.dialect import Dialect, routes
 from lastword.service.refusal import Refusal
 from lastword.service.schema import (
     BatchBody,
@@ -26,7 +26,7 @@ from lastword.version import __version__
 _TEXT: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
 }
-router = routes(NATIVE_REFUSED)
+router = routes()
 
 
 @router.post("/v1/correct")
@@ -119,8 +119,7 @@ async def readyz(call: ThisCall) -> Response:
     """Report that items are accepted; 503 while the service stops."""
     if call.service.traffic.draining or not call.service.alive:
         raise Refusal("draining", "the service takes no more items", retry_after=1)
-    lost = {"log": f"{call.service.log.dropped} lines were dropped: nothing takes them"}
-    return json_of({"status": "ready"} | (lost if call.service.log.losing else {}))
+    return json_of({"status": "ready"})
 
 
 @router.get("/metrics", response_class=Response, responses=_TEXT)

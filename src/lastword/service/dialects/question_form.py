@@ -100,14 +100,11 @@ async def answers_by_name(
     questions: Mapping[str, Mapping[str, Any]],
     form: QuestionForm,
     written: Callable[[Answer, Mapping[str, Any]], dict[str, Any]],
-    **more: Any,
+    aliases: Sequence[str] = (),
 ) -> tuple[dict[str, Any], Usage]:
-    """Answer a map of questions; `written` returns the JSON of an answer to a question.
-
-    `more` are arguments of `ask`.
-    """
+    """Answer a map of questions; `written` returns the JSON of an answer to a question."""
     resolvers = {name: partial(form.resolve, one) for name, one in questions.items()}
-    answered = await ask(call, model, read_input, resolvers, **more)
+    answered = await ask(call, model, read_input, resolvers, aliases=aliases)
     answers = {
         name: written(answer, questions[name]) | {"x_lastword": answered.reasons[name]}
         for name, answer in answered.answers.items()

@@ -6,7 +6,7 @@ docs/decisions.md has the details that TypeSafe's documents leave open.
 import json
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import Response
 from pydantic import BaseModel, Field
@@ -42,10 +42,6 @@ class SystemOneBody(
     state: Text | dict[str, Any] | list[Any] = Field(description="A text, or JSON.")
     questions: dict[str, dict[str, Any]] = Field(min_length=1, description="By name.")
     assets: dict[str, Any] | None = Field(None, description="Refused: the model reads text alone.")
-    include: list[Text] = Field([], description="`trajectory`: every depth, beside the answers.")
-    on_deferred: Literal["answer", "refusal"] = Field(
-        "answer", description="What to return if the certificate defers: the answer, or an error."
-    )
 
 
 router = routes()
@@ -54,23 +50,10 @@ router = routes()
 @router.post("/v1/systemone")
 async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
     """Answer questions about a state, in the form of TypeSafe's System One."""
-    include = [name for name in body.include if name == "trajectory"]
+    state = partial(_state, body)
     answers, usage = await answers_by_name(
-        call,
-        body.model,
-        partial(_state, body),
-        body.questions,
-        _FORM,
-        _answer,
-        aliases=[ALIAS],
-        include=include,
+        call, body.model, state, body.questions, _FORM, _answer, aliases=[ALIAS]
     )
-    deferred = [
-        f"questions.{name:.80}" for name, one in answers.items() if one["x_lastword"]["deferred"]
-    ]
-    if deferred and body.on_deferred == "refusal":
-        what = f"{', '.join(deferred[:8])} is deferred by the certificate"
-        raise Refusal("item", f"{what}, and this form has no refusal: leave on_deferred out")
     counts = {"input_tokens": usage.input, "output_tokens": usage.output}
     return plain_answer({"model": call.service.name, "answers": answers, "usage": counts})
 
