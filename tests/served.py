@@ -81,14 +81,15 @@ class Held(Decider):
         self.poison: dict[str | None, BaseException] = {}
 
     def decide_group(self, encoded: Any, scope: Scope | None = None) -> Any:
-        self._wait([e.item.id for e in encoded])
+        self.wait([e.item.id for e in encoded])
         return super().decide_group(encoded, scope)
 
     def answer(self, works: Any) -> Any:
-        self._wait([work.item.item.id for work in works if work.item is not None])
+        self.wait([work.item.item.id for work in works if work.item is not None])
         return super().answer(works)
 
-    def _wait(self, ids: list[str | None]) -> None:
+    def wait(self, ids: list[str | None]) -> None:
+        """Wait for the test, and record a pass of these items."""
         self.busy = True
         assert self.go.wait(PATIENCE_SECONDS)
         self.busy = False

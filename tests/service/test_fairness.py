@@ -16,7 +16,9 @@ from families import random_items
 from served import BODY, PATIENCE_SECONDS, Held, as_body, code_of, running, together, tracer
 
 from lastword import Decider
-from lastword.service import passes
+from lastword.service import chunks, passes
+from lastword.service.chunks import Chunks
+from lastword.text.forest import Branch
 
 # Limits of one request
 
@@ -225,3 +227,61 @@ def test_the_age_of_the_oldest_request_grows_while_the_model_hangs(narrow):
         served.wait_for(lambda: served.metric(oldest) > 0.5)  # although no client waits any more
         narrow.go.set()
         served.wait_for(lambda: served.metric(oldest) == 0)
+
+
+# Long texts
+
+
+@pytest.fixture
+def chunked(monkeypatch):
+    """A model that reads chunks of 16 tokens, each of which counts as a pass."""
+    monkeypatch.setattr(chunks, "CHUNK", 16)
+    held, read = Held(tracer(prefix_cache=64)), Chunks.read
+
+    def recorded(self: Chunks, prompt: Branch) -> None:
+        held.wait(["chunk"])
+        read(self, prompt)
+
+    monkeypatch.setattr(Chunks, "read", recorded)
+    held.go.clear()
+    return held
+
+
+LONG = BODY | {"id": "long", "prompt": "w5 w6 w7 w8 " * 15}
+
+
+def test_a_short_request_runs_between_the_chunks_of_a_long_text(chunked, model):
+    with running(chunked) as served, ThreadPoolExecutor(2) as pool:
+        long = pool.submit(served.client.post, "/v1/correct", json=LONG)
+        served.wait_for(lambda: chunked.busy)
+        short = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "short"})
+        served.wait_for(lambda: served.service.line.waiting == 1)
+        chunked.go.set()
+        assert short.result().status_code == 200
+        scores = long.result().json()["scores"]
+        assert served.service.passes.chunks.rate > 0
+    assert chunked.groups == [["chunk"], ["short"], ["chunk"], ["chunk"], ["long"]]
+    expected = model.correct(LONG["prompt"], LONG["candidates"])
+    assert scores == pytest.approx(expected.scores.tolist(), abs=1e-5)
+
+
+def test_a_long_text_ends_at_the_next_chunk_if_its_client_leaves(chunked):
+    with running(chunked) as served:
+        with pytest.raises(httpx.ReadTimeout):
+            served.client.post("/v1/correct", json=LONG, timeout=0.5)
+        served.wait_for(lambda: served.service.traffic.inside == 0)
+        chunked.go.set()
+        assert served.client.post("/v1/correct", json=BODY | {"id": "short"}).status_code == 200
+    assert chunked.groups == [["chunk"], ["short"]]
+
+
+def test_a_text_that_cannot_be_read_in_time_is_refused_with_the_limit(chunked, monkeypatch):
+    monkeypatch.setattr(chunks, "LEAST", 32)
+    chunked.go.set()
+    with running(chunked, deadline_seconds=20.0) as served:
+        assert served.client.post("/v1/correct", json=LONG).status_code == 200
+        served.service.passes.chunks.rate = 1.0
+        refused = served.client.post("/v1/correct", json=LONG)
+        assert refused.status_code == 413 and code_of(refused) == "beyond_deadline"
+        assert "takes about 32" in refused.text
+        assert served.client.post("/v1/correct", json=BODY).status_code == 200

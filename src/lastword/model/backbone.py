@@ -112,6 +112,13 @@ class Backbone:
         """
         return self._states(branches, _Capture(tuple(sorted(set(depths)))), padded_tokens)
 
+    def cached(self, branch: Branch) -> int:
+        """Return the number of a branch's first tokens whose keys are cached at every depth."""
+        if self.prefixes is None:
+            return 0
+        with self.lock:
+            return self.prefixes.cached(build([branch]), self._rope(branch), self.depth)
+
     @torch.inference_mode()
     def pooled(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int = 8192

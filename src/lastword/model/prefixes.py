@@ -12,6 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import takewhile
 
 import numpy as np
 import torch
@@ -173,6 +174,13 @@ class Prefixes:
         while len(self._names) > NAMES:
             self._names.popitem(last=False)
         return PackedRow(forest, cached, {n: blocks[n] for n in additions[:limit]})
+
+    def cached(self, forest: Forest, rope: int, depth: int) -> int:
+        """Return the number of first tokens of a single branch whose blocks are cached."""
+        blocks, _ = self._blocks_of(forest, rope)
+        entries = (self._entries.get(name) for name in blocks)
+        known = takewhile(lambda e: isinstance(e, Block) and e.depth >= depth, entries)
+        return self.block * sum(1 for _ in known)
 
     def keep(self, row: PackedRow, depth: int) -> None:
         """Store the new blocks of a row after its forward pass, within the budget."""

@@ -9,7 +9,6 @@ from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
 from lastword.text.items import Item
 from lastword.text.question import Single
-from lastword.text.tokens import EncodedItem
 
 MOST_ENTRIES = 2**16  # of one list in a body
 MOST_QUESTIONS = 1000  # of one request
@@ -60,14 +59,3 @@ def require_few_characters(text: str, questions: Sequence[Single], settings: Set
         what = f"{count} characters, the input counted with every option of every question"
         more = f"a request takes {limit}; send it in parts"
         raise Refusal("too_many_characters", f"{what}: {more}")
-
-
-def too_many_tokens(items: Sequence[EncodedItem], tokens: int, limit: int) -> Refusal | None:
-    """Return the refusal of tokenised items that are too much work for the model, else None.
-
-    `tokens` are those to compute, with each shared beginning counted once.
-    """
-    if tokens <= limit:
-        return None
-    what = "the item has" if len(items) == 1 else f"{len(items)} questions have"
-    return Refusal("too_many_tokens", f"{what} {tokens} tokens, the service takes {limit}")

@@ -14,6 +14,7 @@ from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider
 from lastword.errors import TraceError
 from lastword.records.decision import Decision
+from lastword.service.chunks import Chunks
 from lastword.service.limits import TARGETS
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
@@ -30,11 +31,13 @@ class ModelOrder(Order):
         encoded: The tokens of the item; None if probes answer the works.
         scope: How much of the item is read; None if probes answer.
         works: The work of one question, or of those that probes answer; () for a bare item.
+        chunks: Number of chunks of its prompt that were read.
     """
 
     encoded: EncodedItem | None = None
     scope: Scope | None = None
     works: tuple[Work, ...] = ()
+    chunks: int = 0
 
     @property
     def kind(self) -> tuple[bool, Scope | None]:
@@ -52,13 +55,16 @@ class ModelOrder(Order):
 class Passes:
     """Runs the model for queued orders; only the model's thread calls it."""
 
-    def __init__(self, decider: Decider, metrics: Metrics, log: Log) -> None:
+    def __init__(self, decider: Decider, metrics: Metrics, log: Log, deadline: float) -> None:
         self._decider, self._metrics, self._log = decider, metrics, log
+        self.chunks, self._deadline = Chunks(decider.tracer), deadline
 
     def choose(self, orders: Sequence[ModelOrder]) -> list[ModelOrder]:
-        """Return the first order and those that share its pass."""
+        """Return the first order and those that share its pass; a long one is alone."""
         first, tracer = orders[0], self._decider.tracer
-        alike = [order for order in orders if order.kind == first.kind]
+        if self._is_long(first):
+            return [first]
+        alike = [o for o in orders if o.kind == first.kind and not self._is_long(o)]
         limit = tracer.batch_tokens if first.encoded is None else TARGETS
         count = sum(cost <= limit for cost in accumulate(order.cost for order in alike))
         alike = alike[: max(count, 1)]
@@ -73,8 +79,45 @@ class Passes:
             return alike[:1]
         return [alike[i] for i in sorted(group)]
 
+    def _is_long(self, order: ModelOrder) -> bool:
+        """Return True if a chunk of the order's prompt has to be read before its pass."""
+        if order.encoded is None:
+            return False
+        prompt = order.encoded.prompt.branches[0]
+        # A cache that is too small for a prompt never has all of it.
+        tried = order.chunks * self.chunks.size >= 2 * prompt.boundary
+        return not tried and self.chunks.unread(prompt) > self.chunks.size
+
+    def _read_chunk(self, order: ModelOrder) -> dict[ModelOrder, Any]:
+        """Read a chunk of an order's prompt; refuse an order whose deadline is too near."""
+        assert order.encoded is not None
+        prompt = order.encoded.prompt.branches[0]
+        try:
+            self.chunks.read(prompt)
+        except BaseException as error:  # as in `run`
+            return {order: self._as_refusal(error)}
+        order.chunks += 1
+        left = self._deadline - (time.monotonic() - order.since)
+        late = self.chunks.seconds(prompt) > left
+        return {order: self._beyond(order.encoded.tokens)} if late else {}
+
+    def beyond_deadline(self, tokens: int) -> Refusal | None:
+        """Return the refusal of more tokens than this machine reads in time, else None."""
+        return self._beyond(tokens) if tokens > self._most else None
+
+    @property
+    def _most(self) -> float:
+        # Half of the time is for others, which have turns between the chunks.
+        return self.chunks.most(self._deadline / 2)
+
+    def _beyond(self, tokens: int) -> Refusal:
+        what = f"{tokens} tokens cannot be read before the deadline of {self._deadline:g} s"
+        return Refusal("beyond_deadline", f"{what}: this machine takes about {self._most:.0f}")
+
     def run(self, orders: Sequence[ModelOrder]) -> dict[ModelOrder, Any]:
         """Return the result or the error of each order; if a pass fails, each is tried alone."""
+        if self._is_long(orders[0]):
+            return self._read_chunk(orders[0])
         if len(orders) > 1:
             try:
                 return self._answer(orders)

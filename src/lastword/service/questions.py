@@ -21,11 +21,9 @@ from lastword.service.limits import (
     FEW_QUESTIONS,
     REQUEST_ITEMS,
     require_few_characters,
-    too_many_tokens,
 )
 from lastword.service.refusal import Refusal
 from lastword.text.question import Question
-from lastword.text.tokenizer import count_tokens
 from lastword.text.tokens import EncodedItem
 
 # Makes a question from the served ones and the name that follows the model's name, if any.
@@ -154,12 +152,11 @@ async def _plan(
         require_few_characters(text, [*singles(questions).values()], settings)
         ready = decider.prepare(questions, warn=False)
         works = decider.plan(text, replace(ready, questions=ready.singles), reading)
-        has_probe = any(work.probe is not None for work in works)
+        probed = max((work.tokens for work in works if work.probe is not None), default=0)
         items = _items(works)
-        probed = count_tokens(text, decider.tracer.tokenizer) if has_probe else 0
         usage = Usage.of(items, probed)
         tokens = usage.input - usage.cached + usage.output
-        if fault := too_many_tokens(items, tokens, REQUEST_ITEMS * settings.tokens):
+        if fault := call.service.too_many_tokens(items, tokens, REQUEST_ITEMS):
             raise fault
         return ready, works, usage
 

@@ -168,10 +168,12 @@ class Line(Generic[Entry]):
             self._current = [order for order in chosen if not order.future.done()]
             results = await self._run(self._current) if self._current else {}
             for order in self._current:
-                if order not in results:
-                    self._queue.add(order)
-                elif not order.future.done():
+                if order.future.done():  # its request has ended
+                    continue
+                if order in results:
                     _settle(order.future, results[order])
+                else:
+                    self._queue.add(order)
             self._current = []
 
 

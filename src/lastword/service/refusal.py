@@ -10,6 +10,7 @@ STATUS: dict[str, int] = {
     "too_many_candidates": 422,
     "too_many_characters": 413,
     "too_many_tokens": 422,
+    "beyond_deadline": 413,  # more tokens than this machine reads in time
     "body_too_large": 413,
     "batch_too_large": 413,
     "unsupported_media_type": 415,

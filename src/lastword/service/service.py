@@ -19,7 +19,7 @@ from lastword.files.strict_json import strict
 from lastword.model.weights.identity import model_name
 from lastword.records.decision import Decision
 from lastword.records.view import item_text, page_item
-from lastword.service.limits import CPU_TOKENS, LONG, characters, too_large, too_many_tokens
+from lastword.service.limits import CPU_TOKENS, LONG, characters, too_large
 from lastword.service.log import Log
 from lastword.service.oversight import oversee
 from lastword.service.passes import ModelOrder, Passes
@@ -66,10 +66,10 @@ class Service(Running):
         names = ("lastword-text", "lastword-long-text", "lastword-model")
         self._threads = [ThreadPoolExecutor(1, name) for name in names]
         self._text, self._long_text, model = self._threads
-        passes = Passes(decider, self.metrics, self.log)
+        self.passes = Passes(decider, self.metrics, self.log, settings.deadline_seconds)
         self.line = Line[ModelOrder](
-            partial(_in_thread, model, passes.choose),
-            partial(_in_thread, model, passes.run),
+            partial(_in_thread, model, self.passes.choose),
+            partial(_in_thread, model, self.passes.run),
             settings.batch_items,
         )
         self.metrics.served.labels(__version__, self.name).set(1)
@@ -162,8 +162,23 @@ class Service(Running):
     ) -> "tuple[EncodedItem, Scope] | TraceError":
         if isinstance(encoded, ItemError):
             return encoded
-        limit = self.settings.tokens
-        return too_many_tokens([encoded], encoded.tokens, limit) or (encoded, scope)
+        return self.too_many_tokens([encoded], encoded.tokens) or (encoded, scope)
+
+    def too_many_tokens(
+        self, items: Sequence[EncodedItem], tokens: int, times: int = 1
+    ) -> Refusal | None:
+        """Return the refusal of tokenised items that are too much work, else None.
+
+        Args:
+            items: The items.
+            tokens: Number of tokens to compute, with each shared beginning counted once.
+            times: The limit, in items.
+        """
+        if tokens > (limit := times * self.settings.tokens):
+            what = "the item has" if len(items) == 1 else f"{len(items)} questions have"
+            what = f"{what} {tokens} tokens, the service takes {limit}"
+            return Refusal("too_many_tokens", what)
+        return self.passes.beyond_deadline(tokens)
 
     def _checked(self, entry: Entry) -> "tuple[Item, Scope] | TraceError":
         """Return an item without the prompts that its scope does not read, or its error."""
