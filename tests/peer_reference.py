@@ -78,13 +78,12 @@ def jensen_shannon(late: np.ndarray, early: np.ndarray) -> float:
     return float(sum(np.sum(np.exp(p) * (p - np.log(mean))) for p in (late, early)) / 2)
 
 
-def contrast(at: Position, *, normed: bool) -> np.ndarray:
+def contrast(at: Position) -> np.ndarray:
     """Return S of every token: log p_L - log p_l*."""
-    readings = at.normed if normed else at.raw
     late = log_softmax(at.normed[-1])
     best, chosen = -np.inf, None
     for layer in premature(len(at.normed) - 1):
-        early = log_softmax(readings[layer])
+        early = log_softmax(at.raw[layer])
         divergence = dola_divergence(late, early)
         if divergence > best:
             best, chosen = divergence, early
@@ -122,7 +121,6 @@ def evolved(at: Position, k: int = 75, alpha: float = 2.5, steps: int = 10) -> n
 
 # Scores of every token [V] at a position.
 PEERS: dict[str, Callable[[Position], np.ndarray]] = {
-    "dola": lambda at: contrast(at, normed=False),
-    "dola-normed": lambda at: contrast(at, normed=True),
+    "dola": contrast,
     "sled": lambda at: log_softmax(evolved(at)),
 }

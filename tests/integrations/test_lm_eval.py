@@ -340,7 +340,7 @@ def test_a_gguf_file_by_name(tmp_path):
     assert all(score < 0 for score, _ in model.loglikelihood(requests))
 
 
-@pytest.mark.parametrize("name", ["pmi@0.5", "contextual", "trace-gated", "batch-calibrated"])
+@pytest.mark.parametrize("name", ["pmi@0.5", "contextual", "trace-gated"])
 def test_a_correction_that_needs_more_than_a_task_is_refused(name):
     """The correction is named as a method, or belongs to the decider."""
     correcting = Decider(Tracer(build("llama"), tokenizer(), invariant=0.5), correction=name)
@@ -349,3 +349,5 @@ def test_a_correction_that_needs_more_than_a_task_is_refused(name):
             CorrectedLM(*args)
     with pytest.raises(InputError, match=f"corrects by {name}: .*method=dola"):
         CorrectedLM(correcting, "dola")
+    with pytest.raises(InputError, match="batch-calibrated needs more than a task has"):
+        CorrectedLM(tracer(), "batch-calibrated")

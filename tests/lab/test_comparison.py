@@ -161,7 +161,7 @@ def test_the_command_compares_methods_and_resumes(tmp_path):
 
 def test_the_command_lists_methods_and_refuses_unknown_ones():
     listed = CliRunner().invoke(app, ["compare", "--list"])
-    assert listed.exit_code == 0 and "dola-normed" in listed.stdout
+    assert listed.exit_code == 0 and "self-consistent-depth" in listed.stdout
     for order in (["--list", "--json"], ["--json", "--list"]):
         rows = json.loads(CliRunner().invoke(app, ["compare", *order]).stdout)
         names = [line.split()[0] for line in listed.stdout.splitlines()]

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from lastword import Decider, Item, Tracer, load_records
 from lastword.cli import app
 from lastword.decide.batch import Scope
-from lastword.errors import CertificateError, InputError, ItemError
+from lastword.errors import CertificateError, ItemError
 from lastword.lab.benchmarks import find
 from lastword.methods import correction_of, resolve
-from lastword.methods.batch_calibrated import Running, batch_calibrated, label_set, means_of
+from lastword.methods.batch_calibrated import batch_calibrated, label_set, means_of
 from lastword.methods.contract import Evidence, Facts
 from lastword.methods.gated import trace_gated
 from lastword.methods.pmi import pmi
@@ -185,45 +185,14 @@ def test_a_missing_blind_prompt_is_an_error_or_keeps_the_models_answer():
     assert "correction" not in decider(2.0).describe()
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("nothing", "no method nothing"),
-        ("pmi", "needs LAMBDA"),
-        ("pmi@x", "expected LAMBDA"),
-        ("pmi@-1", "LAMBDA"),
-        ("pmi@nan", "LAMBDA"),
-        ("dcpmi@1", "takes no @1"),
-        ("dola", "is not a correction"),
-    ],
-)
-def test_invalid_corrections_are_refused(name, message):
-    with pytest.raises(InputError, match=message):
-        correction_of(name, Facts(6, 300, 1.0))
-    if name == "nothing":
-        with pytest.raises(InputError, match=message):
-            Decider.demo(correction=name)
-
-
 def test_the_command_and_python_apply_a_correction():
-    prompt, blind = "Question: Which craft is Belholt known for? Answer:", "Answer:"
     candidates = ["grey wool boats.", "silver glass boats."]
-    options = [x for c in candidates for x in ("--candidate", c)]
-    command = [
-        "correct",
-        *ORGANISM,
-        "pmi@0.5",
-        "--prompt",
-        prompt,
-        "--blind-prompt",
-        blind,
-        *options,
-    ]
-    printed = CliRunner().invoke(app, [*command, "--json"])
-    assert printed.exit_code == 0, printed.output
-    decision = json.loads(printed.stdout)
-    engine = Decider.demo(correction="pmi@0.5")
-    expected = engine.correct(prompt, candidates, blind_prompt=blind)
+    item = Item("Question: Which craft? Answer:", candidates, blind_prompt="Answer:")
+    options = ["--prompt", item.prompt, "--blind-prompt", "Answer:"]
+    options += [x for c in candidates for x in ("--candidate", c)]
+    command = ["correct", *ORGANISM, "pmi@0.5", *options]
+    decision = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    (expected,) = Decider.demo(correction="pmi@0.5").correct_many([item])
     assert decision["method"] == decision["operator"] == "pmi@0.5"
     assert decision["scores"] == pytest.approx(expected.scores.tolist(), abs=1e-5)
     assert "The scores of pmi@0.5 decide." in CliRunner().invoke(app, command).stdout
@@ -325,29 +294,6 @@ def test_a_batch_is_calibrated_by_the_mean_of_its_label_set():
     verdict = method.next(answers[5])
     assert isinstance(verdict, Ruling)
     np.testing.assert_array_equal(verdict.correction.scores, method.scores(answers[5]))
-
-
-def test_a_running_mean_corrects_only_after_twenty_answers():
-    answers = random_answers(40)
-    running: Any = correction_of("batch-calibrated", FACTS)
-    for i, answer in enumerate(answers):
-        correction = running.next(answer).correction
-        gate = correction.gates["seen"]
-        assert (gate.value, gate.threshold, gate.holds) == (i + 1, 20, i >= 19)
-        if i < 19:
-            assert correction.operator == "base"
-            np.testing.assert_array_equal(correction.scores, answer.trajectory.base)
-        else:
-            method = batch_calibrated(FACTS, means_of(answers[: i + 1]))
-            np.testing.assert_allclose(correction.scores, method.scores(answer))
-    small = Running(frozenset([4]), most=2)
-    for labels in (["a", "b"], ["c", "d"], ["a", "b"], ["e", "f"]):
-        small.next(calls([0.5, 0.5], labels))
-    counts = []
-    for labels in (["a", "b"], ["c", "d"]):  # the second was evicted
-        verdict: Any = small.next(calls([0.5, 0.5], labels))
-        counts.append(verdict.correction.gates["seen"].value)
-    assert counts == [3, 1]
 
 
 def test_content_free_prompts_are_read_only_if_the_correction_needs_them():

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lastword import Item, Tracer
 from lastword.decide.batch import Scope
 from lastword.errors import InputError
-from lastword.methods import COMPARED, METHODS, resolve
+from lastword.methods import COMPARED, METHODS, correction_of, resolve
 from lastword.methods.contract import Facts, Method
 from lastword.methods.dola import Contrast, divergence, premature_depths
 from lastword.methods.sled import Evolution
@@ -259,7 +259,12 @@ def test_names_take_an_aggregation_and_a_fraction():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("dolla", "dolla; known: trace"),
+        ("dolla", "no method dolla; known: trace"),
+        ("pmi", "needs LAMBDA"),
+        ("pmi@x", "expected LAMBDA"),
+        ("pmi@-1", "LAMBDA"),
+        ("pmi@nan", "LAMBDA"),
+        ("dcpmi@1", "takes no @1"),
         ("early-exit", "needs a fraction"),
         ("early-exit@half", "got 'half'"),
         ("early-exit@1.5", r"in \[0, 1\], not 1.5"),
@@ -268,8 +273,15 @@ def test_names_take_an_aggregation_and_a_fraction():
     ],
 )
 def test_invalid_names_are_refused(name, message):
-    with pytest.raises(InputError, match=message):
-        resolve([name], facts(6))
+    for made in (lambda: resolve([name], facts(6)), lambda: correction_of(name, facts(6))):
+        with pytest.raises(InputError, match=message):
+            made()
+
+
+@pytest.mark.parametrize("name", ["dola", "sled", "batch-calibrated"])
+def test_a_method_of_whole_vocabularies_or_many_items_is_no_correction(name):
+    with pytest.raises(InputError, match=f"{name} .*lastword compare"):
+        correction_of(name, facts(6))
 
 
 def test_methods_are_registered_and_compared_by_default_unless_they_need_other_prompts():

@@ -318,7 +318,7 @@ def _method(method: str, correction: Method) -> str:
 
 
 def _require_plain(name: str, method: Method) -> None:
-    if method.learns or method.fit or method.needs.blind or method.needs.content_free:
+    if method.fit or method.needs.blind or method.needs.content_free:
         raise InputError(
             f"{name} needs more than a task has: prompts without the question, or many documents. "
             "Write its items with blind_prompt, and ask `lastword compare --benchmark jsonl:FILE`"

@@ -6,13 +6,13 @@ needs no whole vocabularies can also decide items: as a correction.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from lastword.errors import InputError, ItemError
+from lastword.errors import ItemError
 from lastword.rule.geometry import Inputs, Scores, Trajectory
 from lastword.rule.operators import OperatorScores, Step
 from lastword.rule.router import Ruling
@@ -136,8 +136,8 @@ class Method:
         aggregation: The aggregation of its scores, and of the base that it is compared with.
         rule: Function that decides an item: it returns the next step to read, or the ruling. None
             to read everything at once and choose the candidate with the highest score.
-        fit: Function that returns the method fitted to unlabelled items; None if it needs none.
-        learns: True if the rule's answers depend on the items before.
+        fit: Function that returns the method fitted to unlabelled items, which it needs before it
+            scores; None if it needs none.
     """
 
     name: str
@@ -146,7 +146,6 @@ class Method:
     aggregation: Aggregation = "mean"
     rule: Callable[[Evidence], Step | Ruling] | None = None
     fit: Callable[[Iterable[Evidence]], "Method"] | None = None
-    learns: bool = False
 
     def scores(self, evidence: Evidence) -> Scores | None:
         """Return one score per candidate, higher is better; None if it does not apply."""
@@ -168,12 +167,7 @@ class Method:
         if lack := self.lacks(evidence.blind is not None, evidence.content_free is not None):
             raise ItemError(f"{self.name} reads {lack}, and the item has none")
         # Every decision includes the model's answer.
-        needs = Needs(
-            self.needs.depths | {evidence.trajectory.depth},
-            self.needs.t,
-            self.needs.blind,
-            self.needs.content_free,
-        )
+        needs = replace(self.needs, depths=self.needs.depths | {evidence.trajectory.depth})
         if (step := evidence.unread(needs)) is not None:
             return step
         if (scores := self.scores(evidence)) is None:
@@ -190,19 +184,6 @@ class Method:
         if self.needs.blind and not blind:
             return "a blind_prompt"
         return "content_free prompts" if self.needs.content_free and not content_free else None
-
-
-def require_pure(method: Method) -> None:
-    """Check that a method's answers do not depend on earlier items.
-
-    Raises:
-        InputError: They do, so that batches and shards would change the answers.
-    """
-    if method.learns:
-        raise InputError(
-            f"{method.name} depends on earlier items, which is not possible here: `lastword "
-            f"compare --method {method.name}` uses the mean of all, a certificate a fixed one"
-        )
 
 
 def by_tokens(name: str, scorer: TokenScorer, aggregation: Aggregation) -> Method:

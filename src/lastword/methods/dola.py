@@ -13,10 +13,8 @@ models' (ICLR 2024), and its release (voidism/DoLa at 805230e, dola.py:161-217).
     s   = log p_L - log p_l*
 
 D is the KL from M averaged over V that the release computes, not the Jensen-Shannon divergence of
-the paper, and it selects other layers. The release reads early layers without the final norm:
-
-    dola         as released for TruthfulQA: the sum of s, no filter (tfqa_mc_eval.py:302)
-    dola-normed  departs: early layers through the final norm
+the paper, and it selects other layers. The release reads early layers without the final
+norm; for TruthfulQA it sums s without a filter (tfqa_mc_eval.py:302).
 """
 
 from dataclasses import dataclass
@@ -27,9 +25,7 @@ from torch import Tensor
 
 from lastword.methods.contract import Aggregation, Facts, Method, by_tokens
 from lastword.methods.names import method
-from lastword.rule.tile import Logits, Tile
-
-_SOURCE = "Chuang et al., ICLR 2024, and its release"
+from lastword.rule.tile import Tile
 
 
 @dataclass(frozen=True)
@@ -37,27 +33,30 @@ class Contrast:
     """s of the predicted tokens.
 
     Attributes:
-        premature: Candidate premature layers.
-        normed: True to read these with the final norm.
+        premature: Candidate premature layers, read without the final norm.
     """
 
     last: int
     premature: tuple[int, ...]
-    normed: bool = False
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """L, and the premature layers if they are read with the final norm."""
-        return (*self.premature, self.last) if self.normed else (self.last,)
+        """Depth L."""
+        return (self.last,)
 
     @property
     def raw_depths(self) -> tuple[int, ...]:
-        """The premature layers if they are read without the final norm."""
-        return () if self.normed else self.premature
+        """The premature layers."""
+        return self.premature
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
         """Return s[token] at each predicted token: a difference of log-probabilities, in nats."""
-        early = torch.stack([self._early_at(tile, depth) for depth in self.premature])
+        early = torch.stack(
+            [
+                tile.raw[n][tile.row, tile.token] - tile.raw_log_z(n)[tile.row, 0]
+                for n in self.premature
+            ]
+        )
         picks = self.chosen(tile)[tile.row]
         late = tile.logits[self.last][tile.row, tile.token] - tile.log_z[self.last][tile.row, 0]
         return late - early.gather(0, picks[None])[0]
@@ -71,21 +70,11 @@ class Contrast:
         for rows in tile.strips():
             late = tile.logits[self.last][rows] - tile.log_z[self.last][rows]
             divergences = [
-                divergence(late, self._logits(tile, n)[rows] - self._log_z(tile, n)[rows])
+                divergence(late, tile.raw[n][rows] - tile.raw_log_z(n)[rows])
                 for n in self.premature
             ]
             picks.append(torch.stack(divergences).argmax(dim=0))  # the first on ties
         return torch.cat(picks)
-
-    def _early_at(self, tile: Tile, depth: int) -> Float[Tensor, " targets"]:
-        logits = self._logits(tile, depth)[tile.row, tile.token]
-        return logits - self._log_z(tile, depth)[tile.row, 0]
-
-    def _logits(self, tile: Tile, depth: int) -> Logits:
-        return tile.logits[depth] if self.normed else tile.raw[depth]
-
-    def _log_z(self, tile: Tile, depth: int) -> Float[Tensor, "rows 1"]:
-        return tile.log_z[depth] if self.normed else tile.raw_log_z(depth)
 
 
 def divergence(
@@ -107,20 +96,13 @@ def premature_depths(depth: int) -> tuple[int, ...]:
     return tuple(range(depth - 20 if depth > 40 else depth // 2, depth, 2))
 
 
-@method("dola", "contrast with the most unlike earlier layer, read raw", _SOURCE, aggregates=True)
+@method(
+    "dola",
+    "contrast with the most unlike earlier layer, read raw",
+    "Chuang et al., ICLR 2024, and its release",
+    aggregates=True,
+)
 def dola(facts: Facts, aggregation: Aggregation = "sum") -> Method:
     """Return the contrast with early layers that are read without the final norm."""
     scorer = Contrast(facts.depth, premature_depths(facts.depth))
     return by_tokens("dola", scorer, aggregation)
-
-
-@method(
-    "dola-normed",
-    "the same, early layers through the final norm",
-    f"{_SOURCE}; the norm is ours",
-    aggregates=True,
-)
-def dola_normed(facts: Facts, aggregation: Aggregation = "sum") -> Method:
-    """Return the contrast with early layers that are read with the final norm."""
-    scorer = Contrast(facts.depth, premature_depths(facts.depth), normed=True)
-    return by_tokens("dola-normed", scorer, aggregation)

@@ -18,7 +18,6 @@ GATE_NAMES = {
     "shift": "T on the model's answer, nats",
     "confidence": "best score, nats a token",
     "question": "what the question moved, nats",
-    "seen": "items with these labels",
 }
 _QUOTE_LIMIT = 80
 _BY_THE_RULE = ("trace", "trace-gated")
@@ -50,7 +49,7 @@ def explain(decision: Decision, theta: Theta | None = None) -> str:
 def gist(decision: Decision) -> str:
     """Return the reason in one line without numbers, as a heading of the explanation."""
     if decision.method not in _BY_THE_RULE:
-        return _mean_not_ready(decision) or f"The scores of {decision.method} decide."
+        return f"The scores of {decision.method} decide."
     if len(decision.candidates) == 1:
         return "There is one candidate, so there is nothing to choose."
     if decision.withheld is not None:
@@ -88,26 +87,10 @@ def _sentences(decision: Decision, theta: Theta | None) -> Iterator[str]:
 
 def _by_scores(decision: Decision) -> Iterator[str]:
     """Yield sentences that name the method that decides, and describe its scores."""
-    if (reason := _mean_not_ready(decision)) is not None:
-        yield reason
-        return
     yield f"The scores of {decision.method} decide."
     plain, _, number = decision.method.partition("@")
     if plain in _SCORES:
-        gate = decision.gates.get("seen")
-        count = "" if gate is None else _value(gate.value, ", {} so far")
-        yield f"They are {_SCORES[plain].format(number=number)}{count}."
-
-
-def _mean_not_ready(decision: Decision) -> str | None:
-    """Return the reason why the running mean is not used yet; None if it is, or there is none."""
-    gate = decision.gates.get("seen")
-    if gate is None or gate.holds:
-        return None
-    return (
-        f"The mean over items with these labels is of {gate.value:.0f} so far and is used from "
-        f"{gate.threshold:.0f} on, so the model's scores stand."
-    )
+        yield f"They are {_SCORES[plain].format(number=number)}."
 
 
 def _candidate_space(decision: Decision, theta: Theta | None) -> Iterator[str]:

@@ -79,9 +79,6 @@ class Service(Running):
 
     def announce(self, address: str) -> None:
         """Log the certificate, or that there is none."""
-        if self.decider.correction.learns:
-            what = "answers depend on the requests before them; a certificate freezes the mean"
-            self.log.event("learning", correction=self.decider.correction.name, told=what)
         certificate = self.decider.certificate
         if certificate is None:
             method = self.decider.method

@@ -58,16 +58,13 @@ def evaluate(
     `advance` is called with the number of items done, at the start and after every group.
 
     Raises:
-        InputError: The template cannot be rendered, the chat template refuses every prompt, or the
-            correction's answers depend on the order of items.
+        InputError: The template cannot be rendered, or the chat template refuses every prompt.
         CertificateError: The decider's certificate is for another template.
         RecordError: The cell has another run, or the disk fails.
         RunLockedError: Another process runs the same cell.
     """
     from lastword.decide.recording import records_of  # imports torch
-    from lastword.methods.contract import require_pure
 
-    require_pure(decider.correction)
     if decider.certificate is not None:
         decider.certificate.check_template(template_name(work.template.to_dict()))
     needs = [decider.correction.needs, *(method.needs for method in work.methods.values())]
