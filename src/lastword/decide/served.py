@@ -14,8 +14,6 @@ from lastword.probes.trajectory import TrajectoryProbe
 from lastword.text.question import Choice, Option, Predicate, Question, Score, question_digest
 from lastword.trust.groups import normal
 
-_ROOM = 64  # texts over twice the longest served one plus this many characters are not normalised
-
 
 class NearMissWarning(UserWarning):
     """A question is almost a served one, but is answered without its probe."""
@@ -41,8 +39,6 @@ class Served:
                 names = [_new_name(name, self.questions)]
                 self.questions[names[0]] = probe.question
             self._free |= {*names} if isinstance(probe.fit, TrajectoryProbe) else set()
-        texts = [t for q in self.questions.values() for t in (q.instructions, *_texts(q))]
-        self._most = 2 * max(map(len, texts), default=0) + _ROOM
         self._digests = {question_digest(question) for question in self.questions.values()}
 
     def get(
@@ -66,11 +62,11 @@ class Served:
         if (served := self.questions.get(name)) is None:
             names = ", ".join(self.questions) or "none"
             raise InputError(f"no question {name!r:.80} is served here; known: {names:.200}")
+        blank = not instructions.strip()
         same = {
             "type": kind is type(served),
-            "instructions": not instructions.strip()
-            or self._same_instructions(instructions, served),
-            "options": not options or name in self._free or self._same_options(options, served),
+            "instructions": blank or normal(instructions) == normal(served.instructions),
+            "options": not options or name in self._free or _same_options(options, served),
         }
         if differ := [part for part, equal in same.items() if not equal]:
             raise InputError(
@@ -88,41 +84,28 @@ class Served:
         """
         if question_digest(question) in self._digests:
             return None
+        instructions, texts = normal(question.instructions), _texts(question.options).keys()
         for name, served in self.questions.items():
-            if self._same_instructions(question.instructions, served):
+            alike = type(question) is type(served)
+            if instructions and instructions == normal(served.instructions):
                 exact = question.instructions == served.instructions
-                exact &= type(question) is type(served) and name in self._free
-                return None if exact else name
-            named = type(question) is type(served) and not isinstance(served, Predicate)
-            if named and self._same_options(question.options, served, described=False):
+                return None if exact and alike and name in self._free else name
+            named = alike and not isinstance(served, Predicate)
+            if named and texts == _texts(served.options).keys():
                 return name
         return None
 
-    def _same_instructions(self, instructions: str, served: Question) -> bool:
-        mine = self.normalised(served.instructions)
-        return bool(mine) and self.normalised(instructions) == mine
 
-    def _same_options(
-        self, options: Sequence[Option], served: Question, *, described: bool = True
-    ) -> bool:
-        """Return True if options are a question's; their order counts only for levels.
+def _same_options(options: Sequence[Option], served: Question) -> bool:
+    """Return True if options, and what they describe, are a question's, in order for levels."""
+    other, mine = _texts(options), _texts(served.options)
+    if any(text and mine.get(name) != text for name, text in other.items()):
+        return False
+    return [*mine] == [*other] if isinstance(served, Score) else mine.keys() == other.keys()
 
-        With `described`, the descriptions that are given have to be the question's too.
-        """
-        mine = {self.normalised(option.text): option.description for option in served.options}
-        other = {self.normalised(option.text): option.description for option in options}
-        if described and any(text and mine.get(name) != text for name, text in other.items()):
-            return False
-        if described and isinstance(served, Score):
-            return [*mine] == [*other]
-        return mine.keys() == other.keys()
 
-    def normalised(self, text: str) -> str:
-        """Return the normal form of a text, or a text that is longer than any served one itself.
-
-        A hostile text takes long to normalise.
-        """
-        return normal(text) if len(text) <= self._most else text
+def _texts(options: Sequence[Option]) -> dict[str, str | None]:
+    return {normal(option.text): option.description for option in options}
 
 
 def probe_name(path: str | Path) -> str:
@@ -133,7 +116,3 @@ def probe_name(path: str | Path) -> str:
 def _new_name(name: str, questions: Mapping[str, Question]) -> str:
     names = [name, *(f"{name}-{i}" for i in range(2, len(questions) + 2))]
     return next(one for one in names if one not in questions)
-
-
-def _texts(question: Question) -> list[str]:
-    return [option.text for option in question.options]

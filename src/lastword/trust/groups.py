@@ -33,8 +33,7 @@ def normal(text: str) -> str:
     """
     text = _TAG.sub(" ", html.unescape(text))
     if not text.isascii():
-        text = "".join(c for c in text if unicodedata.category(c) != "Cf")
-        text = unicodedata.normalize("NFKC", text)
+        text = unicodedata.normalize("NFKC", _without_formats(text))
     words = []
     for word in text.casefold().split():
         end = len(word)
@@ -42,6 +41,19 @@ def normal(text: str) -> str:
             end -= 1
         words += [word[:end]] if end else []
     return " ".join(words)
+
+
+def _without_formats(text: str) -> str:
+    """Return a text without format characters, and with at most 30 marks in a row.
+
+    NFKC of a long run of marks takes quadratic time.
+    """
+    kept, run = list[str](), 0
+    for c in text:
+        run = run + 1 if unicodedata.combining(c) else 0
+        if run <= 30 and unicodedata.category(c) != "Cf":
+            kept.append(c)
+    return "".join(kept)
 
 
 def marks(

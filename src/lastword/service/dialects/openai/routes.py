@@ -19,6 +19,7 @@ from lastword.service.dialects.openai.decisions import decisions
 from lastword.service.questions import Usage, answer
 from lastword.service.refusal import Refusal
 from lastword.text.question import Choice, Question, question_to
+from lastword.trust.groups import normal
 from lastword.version import __version__
 
 EVENTS = "text/event-stream"
@@ -126,7 +127,7 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
         return _response(call, body, text, {}, answered.usage, reasons)
     chosen = answered.answers[_NAME]
     if served_name is not None:
-        choices = choices.in_order(chosen.values, served.normalised)
+        choices = choices.in_order(chosen.values, normal)
     index = None if chosen.choice is None else chosen.values.index(chosen.choice)
     shares = chosen.probabilities.tolist()
     logs = [math.log(share) if share > 0 else _LOG_ZERO for share in shares]
