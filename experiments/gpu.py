@@ -34,8 +34,7 @@ from lastword.decide.decider import Decider
 from lastword.decide.states import read_states
 from lastword.decide.subject import subject_of
 from lastword.decide.tracer import Tracer
-from lastword.lab.timing.contenders import Sums, ours, sums_of
-from lastword.lab.timing.run import AGAINST, NAMES, bench
+from lastword.lab.timing import AGAINST, NAMES, Sums, bench, ours, sums_of
 from lastword.model import embedded
 from lastword.probes import Probe, fit_state
 from lastword.text.forest import Branch

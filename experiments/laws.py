@@ -69,7 +69,7 @@ from lastword.decide.states import read_passages
 from lastword.decide.subject import subject_of
 from lastword.decide.tracer import Tracer
 from lastword.lab.report import draw
-from lastword.lab.timing.contenders import ours
+from lastword.lab.timing import ours
 from lastword.model import embedded
 from lastword.model.layout import LaidOut
 from lastword.model.loading import load

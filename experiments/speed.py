@@ -23,7 +23,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from lastword.decide.decider import Decider
 from lastword.decide.tracer import Tracer
 from lastword.lab.benchmarks import find, templates_for
-from lastword.lab.timing.run import AGAINST, bench
+from lastword.lab.timing import AGAINST, bench
 from lastword.text.forest import Branch
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded, EncodedItem
@@ -160,7 +160,6 @@ def stage(options: argparse.Namespace, name: str) -> dict[str, Any]:
         items_of(name, tracer, options.data, options.limit),
         rounds=options.rounds,
         against=options.against or AGAINST,
-        progress=lambda what: print(f"  {what}", flush=True),
         clock=CLOCKS[options.clock],
     )
     record = {"model": label(options), "setup": name, "dtype": options.dtype}

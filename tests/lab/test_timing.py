@@ -6,8 +6,7 @@ import pytest
 
 from lastword import Item, Tracer
 from lastword.decide.decider import Decider
-from lastword.lab.timing import contenders
-from lastword.lab.timing.run import NAMES, bench
+from lastword.lab.timing import NAMES, bench, lm_eval, ours, sums_of
 
 ITEMS = [
     Item(
@@ -42,7 +41,7 @@ def test_every_contender_gives_the_same_sums(tracer):
 def test_the_harness_gives_the_same_sums(tracer):
     pytest.importorskip("lm_eval")
     encoded = tracer.encode(ITEMS)
-    theirs = contenders.lm_eval(tracer, 2)(encoded)
-    ours = contenders.sums_of(encoded, contenders.ours(Decider(tracer), encoded, "base"))
-    for mine, other in zip(ours, theirs, strict=True):
+    theirs = lm_eval(tracer, 2)(encoded)
+    base = sums_of(encoded, ours(Decider(tracer), encoded, "base"))
+    for mine, other in zip(base, theirs, strict=True):
         assert mine == pytest.approx(other, abs=1e-4)

@@ -19,7 +19,7 @@ from lastword.files.wording import counted
 
 if TYPE_CHECKING:
     from lastword.decide.decider import Decider
-    from lastword.lab.timing.run import Bench
+    from lastword.lab.timing import Bench
     from lastword.text.items import Item
     from lastword.text.tokens import EncodedItem
 
@@ -56,7 +56,7 @@ def bench(
     if out is not None:
         check_writable(out)
     with waiting("reading the data"):
-        from lastword.lab.timing.run import AGAINST, bench
+        from lastword.lab.timing import AGAINST, bench
 
         templates = [] if template is None else [template]
         dataset, first = read_benchmarks([benchmark], templates, data, limit)[0]
@@ -100,7 +100,7 @@ def _encode(decider: "Decider", items: "Sequence[Item]") -> "list[EncodedItem]":
 def _show(result: "Bench") -> None:
     from rich.table import Table
 
-    from lastword.lab.timing.run import NAMES
+    from lastword.lab.timing import NAMES
 
     show(
         f"{counted(result.items, 'item')}; staged and everything-read decisions "

@@ -1,1 +1,0 @@
-"""Measures the speed of a model with and without correction, compared with other programs."""
