@@ -78,10 +78,10 @@ def embedded_models_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Check an embedded model once per weights, since each check takes 0.4 s."""
     if "lastword.model.backend" not in sys.modules:
         return
-    from lastword.model import check, check_cache, embedded
+    from lastword.model import check, embedded
     from lastword.model.weights.identity import tensors_digest
 
-    load, ours = embedded.load, WeakSet[Any]()
+    load, real, ours = embedded.load, check.check, WeakSet[Any]()
 
     def loaded(name: str = "organism") -> Any:
         model, tokenizer = load(name)
@@ -90,15 +90,15 @@ def embedded_models_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def checked(backbone: Any, readout: Any, attention: str = "auto") -> Any:
         if backbone.model not in ours:
-            return check.check(backbone, readout, attention)
+            return real(backbone, readout, attention)
         weights = tensors_digest(backbone.model.state_dict())
         key = attention, backbone.attention, readout._direct is None, weights
         if key not in CHECKED:
-            CHECKED[key] = check.check(backbone, readout, attention)
+            CHECKED[key] = real(backbone, readout, attention)
         return CHECKED[key]
 
     monkeypatch.setattr(embedded, "load", loaded)
-    monkeypatch.setattr(check_cache, "check", checked)
+    monkeypatch.setattr(check, "check", checked)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -178,18 +178,14 @@ def test_a_warning_counts_answers_that_early_decided(run, tmp_path):
 # Doctor
 
 
-def test_doctor_lists_what_is_installed_and_what_is_missing(run, monkeypatch):
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+def test_doctor_lists_what_is_installed_and_what_is_missing(run):
     report = json.loads(run("doctor", "--json")[1])
     assert report["versions"]["lastword"] == lastword.__version__
     assert report["extras"]["try"]["missing"] == []
-    assert report["models"][ORGANISM] == "embedded"
+    assert "lastword/smollm2-135m" in report["models"]
     assert report["devices"][0]["name"] == "cpu" and report["devices"][0]["free_gb"] > 0
-    assert report["hub"]["offline"] and report["hub"]["token"] is True
     code, out, err = run("doctor")
-    assert (code, err) == (0, "") and "hf_secret" not in out
-    assert "HF_HUB_OFFLINE" in out and re.search(rf"{ORGANISM} +embedded", out)
+    assert (code, err) == (0, "") and re.search(r"transformers +\d", out)
 
 
 def test_doctor_reports_a_missing_device_that_torch_supports(run, monkeypatch):

@@ -30,13 +30,13 @@ def tracer():
 @pytest.fixture
 def passes(tracer, monkeypatch):
     """The sequences that the model has read."""
-    read, pooled = [], tracer.model.pooled
+    read, pooled = [], tracer.backbone.pooled
 
     def counted(branches, *more):
         read.extend(branches)
         return pooled(branches, *more)
 
-    monkeypatch.setattr(tracer.model, "pooled", counted)
+    monkeypatch.setattr(tracer.backbone, "pooled", counted)
     scikit_learn._STATES.pop(tracer, None)
     return read
 

@@ -371,7 +371,7 @@ def test_an_option_of_a_frame_is_read_once(name):
     alone = token_counts(base)
     list(base.correct_many([Item(i.prompt, i.candidates, i.id) for i in questions]))
     assert sum(second) <= 1.02 * sum(alone)  # the batches differ
-    assert len(keeping.tracer._blind_scores) == len(POOL) * (1 if name == "pmi@0.5" else 2)
+    assert len(keeping.tracer._blind_scores._scores) == len(POOL) * (1 if name == "pmi@0.5" else 2)
 
 
 def test_the_blind_cache_has_a_budget_and_full_readings_bypass_it():

@@ -7,8 +7,7 @@ import torch
 from families import build, tokenizer
 
 from lastword import Tracer
-from lastword.model import check_cache
-from lastword.model.check import check
+from lastword.model import check
 from lastword.model.digest import load_digest
 from lastword.model.options import LoadOptions
 
@@ -17,13 +16,14 @@ from lastword.model.options import LoadOptions
 def checks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """Return a list of the attention of each check that runs, also for small models."""
     attentions: list[str] = []
+    real = check.check
 
     def recording(backbone, readout, attention="auto"):
         attentions.append(attention)
-        return check(backbone, readout, attention)
+        return real(backbone, readout, attention)
 
-    monkeypatch.setattr(check_cache, "check", recording)
-    monkeypatch.setattr(check_cache, "_LEAST", 0)
+    monkeypatch.setattr(check, "check", recording)
+    monkeypatch.setattr(check, "_LEAST", 0)
     monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
     return attentions
 
@@ -61,7 +61,7 @@ def test_changed_weights_and_packages_are_checked(checks, folder, monkeypatch):
         model.lm_head.weight[0] += 1
     model.save_pretrained(folder)
     Tracer.from_pretrained(LoadOptions(folder))
-    monkeypatch.setattr(check_cache, "version", lambda name: "0")
+    monkeypatch.setattr(check, "version", lambda name: "0")
     Tracer.from_pretrained(LoadOptions(folder))
     assert len(checks) == 3
 

@@ -130,7 +130,7 @@ def test_an_attention_that_the_model_does_not_use_is_refused():
     model = build("llama")
     model.set_attn_implementation("eager")
     tracer = Tracer(model, tokenizer(), invariant=INVARIANT, attention="eager")
-    assert tracer.checked.attention == "eager"
+    assert tracer.describe()["attention"] == "eager"
     model.set_attn_implementation("flex_attention")
     assert "choose sdpa or eager" in refusal(InputError, model, invariant=INVARIANT)
 

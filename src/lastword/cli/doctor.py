@@ -25,7 +25,7 @@ def doctor(json: opt.Json = False) -> None:
     versions = {name: version or "not installed" for name, version in facts["versions"].items()}
     show(_table("versions", versions), _table("devices", _devices(facts)))
     show(_table("extras", {name: _extra(name, e) for name, e in facts["extras"].items()}))
-    show(_table("models", _models(facts)), _table("hub", _hub(facts["hub"])))
+    show(_table("models", _models(facts)))
 
 
 def _table(title: str, facts: dict[str, str]) -> "Table":
@@ -58,17 +58,4 @@ def _models(facts: dict[str, Any]) -> dict[str, str]:
     return {
         name: place or f"not here: lastword get {name.removeprefix('lastword/')}"
         for name, place in facts["models"].items()
-    }
-
-
-def _hub(hub: dict[str, Any] | None) -> dict[str, str]:
-    if hub is None:
-        return {"reached": 'no: pip install "lastword[model]"'}
-    return {
-        "endpoint": hub["endpoint"],
-        "reached": "no: HF_HUB_OFFLINE is set"
-        if hub["offline"]
-        else "not tried; asked when a model is named",
-        "token": "there" if hub["token"] else "none (HF_TOKEN, or `hf auth login`)",
-        "cache": f"{hub['cache']} (HF_HOME)",
     }

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from lastword.decide.item import render
 from lastword.decide.tracer import Tracer, not_finite
 from lastword.errors import ItemError
-from lastword.model.backend import Pooled
+from lastword.model.backbone import Pooled
 from lastword.model.encoder import Encoder
 from lastword.probes.state import OWN, Pooling
 from lastword.text.prompt_template import Template

@@ -17,8 +17,8 @@ from lastword.files.strict_json import strict
 from lastword.methods.contract import Evidence, Facts, Method
 from lastword.methods.trace import trace
 from lastword.model import embedded, loading
-from lastword.model.backbone import Backbone
-from lastword.model.backend import LanguageModel, Pooled, Profile
+from lastword.model.backbone import Backbone, Pooled
+from lastword.model.backend import LanguageModel, Profile
 from lastword.model.blind import BlindScores
 from lastword.model.digest import digests
 from lastword.model.layout import lay_out_if_faster
@@ -269,7 +269,7 @@ class Tracer:
         out = np.empty((len(branches), len(depths), self.profile.width), dtype=np.float32)
         for group in plan([[[branch]] for branch in branches], self.batch_tokens):
             group_branches = [branches[i] for i in group]
-            out[group] = self.model.pooled(group_branches, depths, self.batch_tokens)
+            out[group] = self.backbone.pooled(group_branches, depths, self.batch_tokens)
         return out
 
     def passages(
@@ -392,9 +392,9 @@ class Tracer:
         every = (b for e in encoded for p in e.prompts for b in p.branches)
         branches = [b for row, b in enumerate(every) if row not in cached]
         # A method that reads nothing needs the places of the rows all the same.
-        states = self.model.states(branches, sorted(plan.depths) or [0], self.batch_tokens)
+        states = self.backbone.states(branches, sorted(plan.depths) or [0], self.batch_tokens)
         readings = self._readings.token_scorers() if plan.step.readings else {}
-        batch = Batch(encoded, states, self.model.read, self.scorer, plan, cached, readings)
+        batch = Batch(encoded, states, self.readout.read, self.scorer, plan, cached, readings)
         batch.read(range(len(encoded)), plan.step)
         return batch
 

@@ -45,6 +45,7 @@ from lastword.model.reading import States, on_device
 from lastword.text.forest import Branch, Nodes, Reads, build, lay_out, sees
 
 Road = Literal["packed", "plain"]
+Pooled = Float[np.ndarray, "texts depths width"]
 # Tiles: span of queries, places of the keys, mask.
 Layout = list[tuple[tuple[int, int], Tensor, Tensor]]
 
@@ -122,20 +123,21 @@ class Backbone:
     @torch.inference_mode()
     def pooled(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int = 8192
-    ) -> Float[Tensor, "branches depths width"]:
-        """Return the mean over each branch's read rows, in float32 on the CPU.
+    ) -> Pooled:
+        """Return the mean over each branch's read rows, in float32.
 
         Raises:
             torch.OutOfMemoryError: One branch alone is more than the device holds.
         """
         if self.prefixes is None:
-            return self._means(branches, depths, padded_tokens)
+            return self._means(branches, depths, padded_tokens).numpy()
         with self.lock:
             means = self.prefixes.means(branches, depths)
             if missing := [b for b in dict.fromkeys(branches) if b not in means]:
                 states = self._means(missing, depths, padded_tokens)
                 means |= self.prefixes.keep_means(missing, depths, states)
-        return torch.stack([torch.stack([means[b].states[d] for d in depths]) for b in branches])
+        rows = [torch.stack([means[b].states[d] for d in depths]) for b in branches]
+        return torch.stack(rows).numpy()
 
     def _means(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int

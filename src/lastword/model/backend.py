@@ -1,29 +1,22 @@
 """The backend of a tracer: a language model in memory, its states and the readings of them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int
 from transformers import PreTrainedModel
 
 from lastword.model.backbone import Backbone, evaluating
-from lastword.model.check_cache import check_once
+from lastword.model.check import check_once
 from lastword.model.options import LoadOptions
 from lastword.model.prefixes import Prefixes
-from lastword.model.reading import Reading, States, dtype_name
+from lastword.model.reading import dtype_name
 from lastword.model.readout import Readout
 from lastword.rule.theta import Theta
-from lastword.rule.tile import TokenScorer
-from lastword.text.forest import Branch
 
 # Default memory for the states and activations of a batch.
 BATCH_BYTES = 2**29
 MOST_BATCH_TOKENS = 8192  # however much memory there is
-
-Pooled = Float[np.ndarray, "texts depths width"]
 
 
 @dataclass(frozen=True)
@@ -98,28 +91,6 @@ class LanguageModel:
             device=backbone.device,
             attention=backbone.attention,
         )
-
-    def states(
-        self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
-    ) -> States:
-        """Compute the states of all branches at `depths`, as `Backbone.states` does."""
-        return self.backbone.states(branches, depths, padded_tokens)
-
-    def pooled(
-        self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
-    ) -> Pooled:
-        """Compute the mean state of each branch at `depths`, as `Backbone.pooled` does."""
-        return self.backbone.pooled(branches, depths, padded_tokens).numpy()
-
-    def read(
-        self,
-        states: States,
-        targets: Int[np.ndarray, " targets"],
-        depths: Sequence[int],
-        scorers: Sequence[TokenScorer] = (),
-    ) -> Reading:
-        """Read states with the head, as `Readout.read` does."""
-        return self.readout.read(states, targets, depths, scorers)
 
 
 def token_bytes(config: Any, dtype: torch.dtype) -> int:

@@ -24,10 +24,6 @@ class BlindScores:
         self._scores: OrderedDict[bytes, float] = OrderedDict()
         self._lock = Lock()
 
-    def __len__(self) -> int:
-        """Return the number of stored scores."""
-        return len(self._scores)
-
     def find(self, branches: Sequence[Branch]) -> list[float | None]:
         """Return the score of each branch; None if it is not stored."""
         digests = [*map(_digest, branches)]

@@ -6,10 +6,14 @@ readout at depth L differs from the model's logits, the model is refused (method
 """
 
 import contextlib
+import json
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, partial
+from importlib.metadata import version
 from itertools import compress
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,13 +22,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lastword.errors import InputError, NonFiniteError, TraceError, UnsupportedModelError
+from lastword.files.strict_json import to_json
 from lastword.model.backbone import Backbone, Road, shrunk_windows
+from lastword.model.options import LoadOptions
 from lastword.model.parts import FIXED_WINDOWS
 from lastword.model.prefixes import Prefixes
 from lastword.model.readout import Readout
+from lastword.model.weights.identity import cache_folder, store, text_digest
 from lastword.text.forest import Branch
 
 NOISE = 1.0  # nats; maximum effect of a batch on a score in any dtype
+_LEAST = 10_000_000  # parameters; the check of a smaller model is short, and is not stored
+_PACKAGES = ("lastword", "torch", "transformers", "tokenizers")
 SHRUNK = 4  # length of the shrunk windows, well below that of the check's texts
 
 LogProbs = Float[np.ndarray, " targets"]
@@ -45,13 +54,59 @@ class Checked:
     """
 
     road: Road
-    attention: str
     noise: float
     packed: float
     readout: float
     windowed: bool
-    kept: float = math.nan
-    keeps: bool = False
+    kept: float
+    keeps: bool
+
+
+def check_once(
+    backbone: Backbone, readout: Readout, options: LoadOptions, digest: str | None
+) -> Checked:
+    """Return the stored result of `check` for the same model here, or check it and store that.
+
+    The check takes seconds of CPU at each start of a model.
+
+    Args:
+        backbone: As `check`.
+        readout: As `check`.
+        options: The options of the load.
+        digest: The digest of the model's files and options (`load_digest`). If there is none, as
+            for a model in memory or an adapter, the model is checked each time.
+
+    Raises:
+        InputError: As `check`.
+        UnsupportedModelError: As `check`; this is not stored.
+    """
+    place = None if digest is None else _place(backbone, options, digest)
+    if place is not None:
+        with contextlib.suppress(OSError, ValueError, TypeError):  # no entry, or a damaged one
+            return Checked(**json.loads(place.read_text(encoding="utf-8")))
+    checked = check(backbone, readout, options.attention)
+    if place is not None:
+        store(place, json.dumps(asdict(checked)))
+    return checked
+
+
+def _place(backbone: Backbone, options: LoadOptions, digest: str) -> Path | None:
+    """Return the file for a model's result; None if it is checked each time."""
+    model = backbone.model
+    # The facts below do not cover code and kernels from a hub, nor a model on several devices.
+    foreign = options.trust_remote_code or backbone.attention not in ("sdpa", "eager")
+    quantised = getattr(model, "hf_quantizer", None) is not None
+    small = options.embedded is not None or model.num_parameters() < _LEAST
+    if foreign or quantised or options.device_map is not None or small:
+        return None
+    facts = {
+        "model": digest,
+        "packages": [version(name) for name in _PACKAGES],
+        "device": [str(model.device), torch.backends.cpu.get_cpu_capability()],
+        "cuda": torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else None,
+        "precision": torch.get_float32_matmul_precision(),  # of products, which users may lower
+    }
+    return cache_folder() / "checks" / f"{text_digest(to_json(facts))}.json"
 
 
 def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Checked:
@@ -69,73 +124,61 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
         )
     if backbone.attention == "flex_attention":  # its kernel takes no mask
         raise InputError("lastword cannot pack flex attention: choose sdpa or eager")
-    branches = random_texts(readout.vocabulary)
-    plain, tolerance = _check_plain(backbone.on("plain"), readout, branches)
-    packed, windowed, prefixes = math.nan, False, math.nan
-    # Any error while packing means that the model cannot take this road.
+    plain = _check_plain(backbone.on("plain"), readout)
+    packed, windowed, kept = math.nan, False, math.nan
+    # Any error while packing means that the model cannot take this road, or cache prefixes.
     with contextlib.suppress(Exception):
         if backbone.config.model_type not in FIXED_WINDOWS:
             packed, windowed = _packed_difference(backbone.on("packed"), readout, plain.alone)
-    packs = packed <= tolerance
-    with contextlib.suppress(Exception):  # any error means that prefixes are not cached
-        if packs:
-            prefixes = _cached_difference(backbone.on("packed"), readout, plain.alone)
-    return Checked(
-        road="packed" if packs else "plain",
-        attention=backbone.attention,
-        noise=plain.noise,
-        packed=packed,
-        readout=plain.readout,
-        windowed=windowed,
-        kept=prefixes,
-        keeps=prefixes <= tolerance,
-    )
+        if packed <= plain.tolerance:
+            kept = _cached_difference(backbone, readout, plain.alone)
+    packs = packed <= plain.tolerance
+    road: Road = "packed" if packs else "plain"
+    keeps = kept <= plain.tolerance
+    return Checked(road, plain.noise, packed, plain.readout, windowed, kept, keeps)
 
 
-@dataclass(frozen=True)
-class _Plain:
+class _Plain(NamedTuple):
     """The plain road's scores of the check's texts, one text at a time, and their errors."""
 
     alone: LogProbs
     noise: float  # difference between batched and one text at a time
     readout: float  # difference between the readout at depth L and the model's logits
     ahead: float  # difference of a token's score with and without the tokens after it
+    floor: float  # the noise of the dtype's rounding
+
+    @property
+    def tolerance(self) -> float:
+        return 4 * self.noise + self.floor
 
 
-def _check_plain(
-    backbone: Backbone, readout: Readout, branches: list[Branch]
-) -> tuple[_Plain, float]:
-    """Return the plain road's scores and the tolerance for the other roads.
-
-    Raises:
-        UnsupportedModelError: The plain road is wrong.
-    """
+def _check_plain(backbone: Backbone, readout: Readout) -> _Plain:
+    """Return the plain road's scores; UnsupportedModelError if it is wrong."""
     name = type(backbone.model).__name__
     try:
-        plain, scores = _plain(backbone, readout, branches)
+        plain = _plain(backbone, readout)
     except (TraceError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - a model's code may raise any error
         why = f"{type(error).__name__}: {error}".splitlines()[0]
         raise UnsupportedModelError(f"lastword cannot read {name}: {why}") from error
-    noise_floor = rounding(rounding_dtype(backbone), scores)
-    tolerance = 4 * plain.noise + noise_floor
     # The noise itself has a fixed limit. Otherwise a model that attends to padding would have a
     # large noise, and pass every comparison.
     for what, moves, limit in (
-        ("with what else is in its batch", plain.noise, min(32 * noise_floor, NOISE)),
-        ("where lastword reads its last depth", plain.readout, tolerance),
-        ("with the tokens after it: lastword reads causal models", plain.ahead, tolerance),
+        ("with what else is in its batch", plain.noise, min(32 * plain.floor, NOISE)),
+        ("where lastword reads its last depth", plain.readout, plain.tolerance),
+        ("with the tokens after it: lastword reads causal models", plain.ahead, plain.tolerance),
     ):
         if not moves <= limit:
             raise UnsupportedModelError(
                 f"lastword cannot read {name}: its score of a token moves by {moves:.2g} nats "
                 f"(allowed {limit:.2g}) {what}"
             )
-    return plain, tolerance
+    return plain
 
 
-def _plain(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[_Plain, LogProbs]:
+def _plain(backbone: Backbone, readout: Readout) -> _Plain:
+    branches = random_texts(readout.vocabulary)
     alone = np.concatenate([_scores(backbone, readout, [b]) for b in branches])
     noise = _difference(_scores(backbone, readout, branches), alone)
     rows = cache(partial(_model_rows, backbone))  # candidates of one prompt share its rows
@@ -146,7 +189,8 @@ def _plain(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tupl
     cut = [Branch(b.tokens[: b.boundary + 1], b.boundary) for b in compress(branches, sizes > 1)]
     firsts_alone = np.concatenate([_predicted(rows(b.fed, b.boundary), b) for b in cut])
     ahead = _difference(firsts_alone, firsts)
-    return _Plain(alone, noise, _difference(alone, scores), ahead), scores
+    floor = rounding(rounding_dtype(backbone), scores)
+    return _Plain(alone, noise, _difference(alone, scores), ahead, floor)
 
 
 def _packed_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> tuple[float, bool]:

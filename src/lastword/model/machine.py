@@ -1,4 +1,4 @@
-"""Description of this machine: versions, devices, extras, models, the hub."""
+"""Description of this machine: versions, devices, extras and models."""
 
 import platform
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
-from lastword.model import embedded, named
+from lastword.model import named
 
 # Packages whose versions are shown besides lastword's.
 _PACKAGES = ("torch", "transformers", "tokenizers", "huggingface-hub", "datasets", "lm_eval")
@@ -35,10 +35,14 @@ EXTRAS = {
 def describe_machine() -> dict[str, Any]:
     """Return everything that `lastword doctor` prints, as plain JSON values."""
     return {
-        "versions": _versions(),
+        "versions": {
+            "lastword": _version("lastword"),
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            **{name: _version(name) for name in _PACKAGES},
+        },
         "devices": list(_devices()),
         "extras": {name: {"for": use, "missing": missing(name)} for name, use in EXTRAS.items()},
-        "hub": _hub(),
         "models": _models(),
     }
 
@@ -59,11 +63,6 @@ def missing(extra: str) -> list[str]:
         elif not requirement.specifier.contains(installed, prereleases=True):
             unmet.append(f"{requirement.name}{requirement.specifier} (there is {installed})")
     return list(dict.fromkeys(unmet))  # an included extra may repeat a requirement
-
-
-def _versions() -> dict[str, str | None]:
-    ours = {"lastword": _version("lastword"), "python": platform.python_version()}
-    return {**ours, "platform": platform.platform()} | {name: _version(name) for name in _PACKAGES}
 
 
 def _version(package: str) -> str | None:
@@ -99,27 +98,7 @@ def _devices() -> Iterator[dict[str, Any]]:
         yield row(f"{kind}:{index}", name_of(index))
 
 
-def _hub() -> dict[str, Any] | None:
-    """Describe the hub's address and cache, without the token."""
-    if find_spec("huggingface_hub") is None:
-        return None
-    from huggingface_hub import constants, get_token
-
-    return {
-        "endpoint": constants.ENDPOINT,
-        "cache": constants.HF_HUB_CACHE,
-        "offline": bool(constants.HF_HUB_OFFLINE),
-        "token": get_token() is not None,
-    }
-
-
 def _models() -> dict[str, str | None]:
-    """Return the place of each model with a name of lastword; None if it has to be downloaded."""
-    places: dict[str, str | None] = {}
-    for name in named.names():
-        if (model := named.published(name)) is not None:
-            file = named.find(model)
-            places[name] = None if file is None else str(file)
-        elif embedded.weights(name.removeprefix(embedded.EMBEDDED)).is_file():
-            places[name] = "embedded"
-    return places
+    """Return the place of each model of `lastword get`; None if it has to be downloaded."""
+    places = {name: named.find(model) for name, model in named.PUBLISHED.items()}
+    return {named.PREFIX + name: None if at is None else str(at) for name, at in places.items()}

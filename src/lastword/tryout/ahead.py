@@ -8,7 +8,7 @@ from lastword.decide.item import item_of
 from lastword.decide.states import StateCache, read_states
 from lastword.decide.tracer import Tracer
 from lastword.errors import ItemError, NonFiniteError
-from lastword.model.backend import Pooled
+from lastword.model.backbone import Pooled
 from lastword.probes.state import POOLINGS
 from lastword.records.decision import Decision
 from lastword.text.prompt_template import Template

@@ -11,15 +11,13 @@
 MXFP4 checkpoints store their attention dense.
 """
 
-import json
-import math
 from typing import Any
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from lastword.errors import CheckpointError, InvariantError
+from lastword.errors import CheckpointError, InvariantError, ModelError
 from lastword.model.weights.checkpoint import Checkpoint
 from lastword.model.weights.layouts import text_part
 
@@ -42,9 +40,8 @@ def read_dense(checkpoint: Checkpoint, module: str) -> tuple[Matrix, tuple[str, 
     name = f"{module}.weight"
     if name not in checkpoint.names:
         raise _refusal(checkpoint, module)
-    states = [n for n in checkpoint.names if n.startswith(module + _STATE)]
-    if states:
-        return _read_four_bit(checkpoint, module, states[0])
+    if any(n.startswith(module + _STATE) for n in checkpoint.names):
+        return _read_four_bit(checkpoint, module)
     weight = checkpoint.read(name)
     if weight.dtype == torch.int8 and f"{module}.SCB" in checkpoint.names:
         scale = checkpoint.read(f"{module}.SCB").double() / _INT8_RANGE
@@ -90,31 +87,21 @@ def _block_size(checkpoint: Checkpoint) -> tuple[int, int]:
     return int(size[0]), int(size[1])
 
 
-def _read_four_bit(
-    checkpoint: Checkpoint, module: str, state_name: str
-) -> tuple[Matrix, tuple[str, ...]]:
-    """Return the product of codebook entries and their block's scale."""
-    # Value i is quant_map[code i] * absmax[i // blocksize]. A code has 4 bits, two per byte, and
-    # the blocks go over the flattened matrix, across its rows. The scales themselves may be stored
-    # as codes of 8 bits ("nested"), in other blocks:
-    #     absmax[j] = nested_quant_map[code j] * nested_absmax[j // nested_blocksize] + offset
+def _read_four_bit(checkpoint: Checkpoint, module: str) -> tuple[Matrix, tuple[str, ...]]:
+    """Return the weight as bitsandbytes reads it: codebook entries times their block's scale."""
+    try:
+        from bitsandbytes.functional import QuantState, dequantize_4bit
+    except ImportError as error:
+        raise ModelError(
+            f'{checkpoint.label} is quantised with bitsandbytes: pip install "lastword[quant]"'
+        ) from error
     prefix = f"{module}.weight"
-    state = json.loads(bytes(checkpoint.read(state_name).tolist()))
-    packed = checkpoint.read(prefix).reshape(-1).view(torch.uint8).long()
-    codes = torch.stack((packed >> 4, packed & 15), dim=1).reshape(-1)  # high bits first
-    names = [prefix, state_name, f"{prefix}.absmax", f"{prefix}.quant_map"]
-    absmax = checkpoint.read(f"{prefix}.absmax")
-    if f"{prefix}.nested_absmax" in checkpoint.names:
-        nested = [f"{prefix}.nested_absmax", f"{prefix}.nested_quant_map"]
-        outer = checkpoint.read(nested[0]).double()
-        inner = checkpoint.read(nested[1]).double()[absmax.long()]
-        outer = outer.repeat_interleave(int(state["nested_blocksize"]))[: len(inner)]
-        absmax = inner * outer + float(state["nested_offset"])
-        names += nested
-    scale = absmax.double().repeat_interleave(int(state["blocksize"]))
-    values = checkpoint.read(f"{prefix}.quant_map").double()[codes]
-    dense = (values * scale[: len(values)])[: math.prod(state["shape"])]
-    return _matrix(dense.reshape(state["shape"]), prefix), tuple(names)
+    names = sorted(name for name in checkpoint.names if name.startswith(f"{prefix}."))
+    parts = {name: checkpoint.read(name) for name in names}
+    state = QuantState.from_dict(parts, device=torch.device("cpu"))
+    state.dtype = torch.float32  # a stored dtype of 16 bits would round the products
+    dense = dequantize_4bit(checkpoint.read(prefix), state)
+    return _matrix(dense, prefix), (prefix, *names)
 
 
 def _matrix(weight: Tensor, name: str) -> Matrix:
