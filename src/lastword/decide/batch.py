@@ -120,7 +120,7 @@ class Batch:
     Args:
         encoded: The items.
         states: The states of all branches except those in `cached`.
-        read: Function that applies the head to states (`LanguageModel.read`).
+        read: Function that applies the head to states (`Readout.read`).
         cached: Scores at depth L in nats from earlier items, by branch number.
         readings: All readings of T; {} if the plan does not include them.
     """

@@ -38,7 +38,7 @@ class Chunks:
 
         0 if there are few, or if the model has no cache.
         """
-        backbone = self._tracer.model.backbone
+        backbone = self._tracer.backbone
         if prompt.boundary <= self.size or backbone.prefixes is None:
             return 0
         return prompt.boundary - backbone.cached(prompt)
@@ -49,7 +49,7 @@ class Chunks:
         # The token of the last row has to be computed for its state, and is not cached.
         end = min(start + self.size, prompt.boundary - 1)
         branch, depth = Branch(prompt.tokens[: end + 2], end + 1), self._tracer.profile.depth
-        self._tracer.model.states([branch], [depth], self._tracer.batch_tokens)
+        self._tracer.backbone.states([branch], [depth], self._tracer.batch_tokens)
         rate = (self._work(end) - self._work(start)) / (time.perf_counter() - begin)
         self.rate = rate if self.rate is None else _NEWEST * rate + (1 - _NEWEST) * self.rate
 
