@@ -237,61 +237,29 @@ def test_the_needed_number_of_labels_passes():
 
 # --- validity: only few of many certificates may be wrong --------------------------------------
 
-REDRAWS, DELTA = 600, 0.05
+REDRAWS, DELTA = 400, 0.05
 MOST = DELTA + 3.7 * (DELTA * (1 - DELTA) / REDRAWS) ** 0.5  # exceeded by chance once in 10,000
 
 
-def breaking(rate: float) -> Population:
-    """Return a population whose overrides break this share of items, at any margin."""
-    return Population.of(
-        [
-            Kind(share / 2, base, not base, operator)
-            for operator in ("decisive", "mix")
-            for share, base in ((rate, True), (2 * rate, False))
-        ]
-    )
-
-
-def evidence(data: Labelled, policy: Policy, size: int) -> Evidence:
-    """Return the evidence on items that stand for groups of this size."""
-    alone = data.evidence(policy)
-    return replace(alone, items=alone.items * size)
-
-
-def as_single_items(data: Labelled, policy: Policy, size: int) -> Evidence:
-    """Return the evidence as if every copy were an independent item."""
-    alone = data.evidence(policy)
-    return Evidence.of_items(size * alone.items, size * alone.fixed, size * alone.broken)
-
-
-def chosen(population: Population, items: int, terms: Terms, size: int = 1, rule=evidence) -> list:
-    """Return the policy chosen from each of many samples, whose items stand for groups."""
-    rng, policies = np.random.default_rng(7), []
-    for _ in range(REDRAWS):
-        data = population.draw(items // size, rng)
-        best = best_of([Trial(p, w, rule(data, p, size)) for p, w in FAMILY.items()], terms)
-        policies.append(OFF if best is None else best.policy)
-    return policies
-
-
-def wrong_certificates(rate: float, size: int = 1, rule=evidence) -> float:
-    """Return the share of samples whose policy truly breaks more than alpha = 0.05."""
-    population = breaking(rate)
-    policies = chosen(population, 400, Terms(0.05, DELTA), size, rule)
-    return float(np.mean([population.broken(policy) > 0.05 for policy in policies]))
-
-
 def test_few_certificates_on_groups_are_wrong_but_many_if_copies_count():
-    assert wrong_certificates(0.0501, 5) <= MOST
-    assert wrong_certificates(0.0501, 5, as_single_items) > MOST + 0.05
+    """80 groups of five copies, of which slightly more than alpha are broken: every outcome."""
+    broken = np.arange(81)
+    chance = binom.pmf(broken, 80, 0.0501)
+
+    def wrong(evidence) -> float:
+        passes = [evidence(n).breaks(0.05) <= DELTA for n in broken.tolist()]
+        return float(chance[passes].sum())
+
+    assert wrong(lambda n: replace(Evidence.of_items(80, 0, n), items=400)) <= DELTA
+    assert wrong(lambda n: Evidence.of_items(400, 0, 5 * n)) > 2 * DELTA
 
 
 def test_few_gains_among_probe_and_corrections_are_wrong():
     methods = ("pmi@1", "batch-calibrated", "probe@19")
     shares = family("mix", methods, "gain")
     terms = Terms(promise="gain", methods=methods)
-    rng, wrong, redraws = np.random.default_rng(3), 0, 400
-    for _ in range(redraws):
+    rng, wrong = np.random.default_rng(3), 0
+    for _ in range(REDRAWS):
         base = rng.random(100) < 0.5
         answers = {name: rng.random(100) < 0.5 for name in methods}  # no true gain
         test = np.arange(100) >= 50
@@ -306,7 +274,7 @@ def test_few_gains_among_probe_and_corrections_are_wrong():
         sizes = [t.evidence.items for t in finding.trials]
         assert sizes == [50 if p.method == "probe@19" else 100 for p in shares]
         wrong += finding.chosen is not None
-    assert 0 < wrong / redraws <= DELTA + 3.7 * (DELTA * (1 - DELTA) / redraws) ** 0.5
+    assert 0 < wrong / REDRAWS <= MOST
 
 
 def test_a_group_is_one_draw_whatever_its_size():
