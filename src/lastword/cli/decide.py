@@ -179,15 +179,18 @@ def _many(
     from lastword.decide.answer import ERROR, any_trained, columns_of, row_of
 
     failures = done = 0
+    # A certificate of a table of one question's answers holds for the answerer of its rows.
+    answerers = [*decider.answerers(ready)] if len(ready.questions) == 1 else []
+    by = dict(zip(("answerer",), answerers, strict=False))
     if output is not None and output.suffix.lower() == ".csv":
         # `certify` leaves out rows that trained what answers them.
         marks = ("trained",) if decider.probes else ()
-        columns = (*columns_of(ready.questions), *marks, ERROR)
+        columns = (*columns_of(ready.questions), *marks, *by, ERROR)
         lines = [csv_line(["id", *columns])]
         for name, answer in _answers(decider, ready, texts):
             cells: dict[str, Any] = {ERROR: answer} if isinstance(answer, str) else row_of(answer)
             if not isinstance(answer, str):
-                cells["trained"] = any_trained(answer)
+                cells |= by | {"trained": any_trained(answer)}
             lines.append(csv_line([name, *map(cells.get, columns)]))
             failures += isinstance(answer, str)
         write_lines(output, (line.rstrip("\n") for line in lines))
@@ -198,7 +201,7 @@ def _many(
             with output.open("ab") as file:
                 answers = _answers(decider, ready, texts[done:])
                 for digest, (name, answer) in zip(work[done:], answers, strict=True):
-                    file.write(f"{_json_line(name, answer, work=digest)}\n".encode())
+                    file.write(f"{_json_line(name, answer, work=digest, **by)}\n".encode())
                     file.flush()
                     failures += isinstance(answer, str)
         except OSError as error:

@@ -25,22 +25,25 @@ from lastword.decide.probe_files import check_unlike, encoders_of, read_probes
 from lastword.decide.questionnaire import Questionnaire, prepare, singles
 from lastword.decide.served import NearMissWarning, Served
 from lastword.decide.subject import subject_of
+from lastword.decide.table_certificate import TableCertificate
 from lastword.decide.templates import template_in_force
 from lastword.decide.tracer import OnError, Tracer, answered
 from lastword.errors import CertificateError, InputError, ItemError, NonFiniteError
+from lastword.files.strict_json import to_json
 from lastword.methods import certified, correction_of, entry
 from lastword.methods.contract import Method
 from lastword.model import embedded
 from lastword.model.encoder import Encoder
 from lastword.model.options import refuse_unknown
+from lastword.model.weights.identity import text_digest
 from lastword.probes.probe import Probe
 from lastword.records.decision import Decision
 from lastword.text.items import Item
 from lastword.text.prompt_template import Blind
-from lastword.text.question import Choice, Multi, Question
+from lastword.text.question import Choice, Multi, Question, question_digest
 from lastword.text.tokens import EncodedItem
 from lastword.trust.certificate import Certificate
-from lastword.trust.subject import Subject
+from lastword.trust.subject import Predictions, Subject
 
 TOGETHER = 256  # texts per call of `answer`
 
@@ -87,12 +90,17 @@ class Decider:
         self.certificate = certificate
         self._probes = read_probes(probes)
         self.served = Served({}, self._probes)
-        if certificate is not None:
+        self._of_table: TableCertificate | None = None
+        if certificate is not None and isinstance(certificate.subject, Predictions):
+            self._of_table = TableCertificate(certificate, certificate.subject)
+            certificate = None  # it allows no overrides, and forbids none
+        elif certificate is not None:
             self._check(certificate)
         self.by_model: ByModel | None = None
         if tracer is not None:
             named = correction is not None  # a correction by default decides no questions
-            self.by_model = ByModel(tracer, self._method(correction), certificate, named)
+            method = self._method(correction, certificate)
+            self.by_model = ByModel(tracer, method, certificate, named)
         self.encoders = encoders_of(self.probes, encoders)
         self._by_probe = [self._answerer(probe) for probe in self.probes]
 
@@ -108,9 +116,9 @@ class Decider:
         if self._tracer is not None or probe.needs_model:
             certificate.check(self.subject)  # without a model, the probe checks its encoder
 
-    def _method(self, correction: Method | str | None) -> Method:
+    def _method(self, correction: Method | str | None, certificate: Certificate | None) -> Method:
         """Return the correction that was asked for, or the certificate's."""
-        facts, certificate = self.tracer.facts, self.certificate
+        facts = self.tracer.facts
         named = correction or "trace"
         method = correction_of(named, facts) if isinstance(named, str) else named
         if certificate is None or certificate.probe is not None:
@@ -397,7 +405,9 @@ class Decider:
         if not isinstance(ready, Questionnaire):
             chat = self._tracer is not None and self._tracer.chat is not None
             ready = prepare(ready, template, chat=chat)
-        if certificate is not None and self._tracer is not None:
+        if self._of_table is not None:
+            self._of_table.admit(self.answerers(ready))
+        elif certificate is not None and self._tracer is not None:
             certificate.check_template(ready.template_name)
         if (certificate is None or certificate.threshold is None) and not self.unlike:
             for name, question in ready.questions.items():
@@ -492,6 +502,21 @@ class Decider:
             )
         return self.by_model
 
+    def answerers(self, ready: Questionnaire) -> dict[str, Question]:
+        """Return each question with one answer, by a digest of all that its answers depend on."""
+        digests: dict[str, Question] = {}
+        for name, question in ready.questions.items():
+            if isinstance(question, Multi):
+                continue
+            by: Any = self.answerer_of(name, question).probe
+            if by is not None:
+                by = by.digest
+            else:
+                model = self._model
+                by = [self.subject.digest, model.method, model.temperature, ready.template.text]
+            digests[text_digest(to_json([question_digest(question), by]))] = question
+        return digests
+
     def answer(self, works: Sequence[Work]) -> list[Answer | NonFiniteError]:
         """Answer works in one pass, in order.
 
@@ -505,7 +530,8 @@ class Decider:
         for each in places.values():
             some = [works[place] for place in each]
             answers |= zip(each, some[0].answerer.answer(some, states), strict=True)
-        return [answers[place] for place in range(len(works))]
+        ordered = [answers[place] for place in range(len(works))]
+        return ordered if self._of_table is None else [*map(self._of_table.defer, ordered)]
 
 
 def _text_or_error(value: Input) -> str | InputError:
