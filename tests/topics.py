@@ -99,5 +99,7 @@ def run_try(table: Path, *options: str | Path) -> Result:
     """Run `lastword try` on the organism and require success."""
     command = ["try", str(table), "--model", "lastword/demo-organism", *map(str, options)]
     done = CliRunner().invoke(app, command)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
     assert done.exit_code == 0, done.output
     return done

@@ -15,6 +15,7 @@ from lastword.trust.automation import (
     curve,
     estimate,
     first_size,
+    labels_to_prove,
     plan,
     quantiles,
     rungs,
@@ -51,6 +52,17 @@ def test_few_promises_are_false_and_many_are_made(error, drawn):
             false += true_error(rung.threshold) > error
     assert made > DRAWS / 10
     assert binom.sf(false - 1, DRAWS, DELTA) > 0.001
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_labels_that_would_prove_a_promise_are_just_enough(seed: int) -> None:
+    fit, wrong = draw(200, np.random.default_rng(seed))
+    steps = curve(fit, wrong, np.arange(200))
+    rows, share = labels_to_prove(steps, 0.1, DELTA), estimate(steps, 0.1).share
+    assert rows is not None
+    proven = [plan(steps, fit, rows=n, error=0.1, level=DELTA).expected for n in (rows // 2, rows)]
+    assert proven[0] < share / 2 <= proven[1]
+    assert labels_to_prove(curve(fit, np.ones(200, bool), np.arange(200)), 0.1, DELTA) is None
 
 
 def test_testing_every_rung_by_itself_would_be_false_too_often():

@@ -58,7 +58,7 @@ def test_a_certificate_beside_mean_recall_is_about_accuracy(tmp_path: Path) -> N
     assert not (out / "labels.csv").exists()
     assert promised["net_at_least"] == certificate.worth["net_at_least"] > 0
     assert promised["line"]["worth"] > 0.5
-    assert any("about accuracy" in one for one in figures["advice"]["guarantee"])
+    assert any("points of accuracy" in one for one in figures["advice"]["guarantee"])
 
 
 def test_an_unknown_objective_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from topics import hidden, probe_of, run_try, table, write_csv
@@ -13,14 +14,16 @@ from lastword.files.rows import read_objects
 from lastword.probes import Probe
 from lastword.trust.certificate import Certificate
 from lastword.trust.second_round import FIRST, DrawnRows
+from lastword.trust.terms import Terms
 from lastword.tryout.labels import Labels, read_labels
 from lastword.tryout.rounds import begun, read_trial
-from lastword.tryout.second_round import DifferingRow, SecondRound
+from lastword.tryout.second_round import PoolRow, SecondRound
 from lastword.tryout.table_options import TableOptions
 
 pytestmark = pytest.mark.usefixtures("few_strengths")
 
 NAMED = TableOptions(choices="animal,money")
+TERMS = Terms(promise="gain", alpha=0.05)
 
 
 def fill(out: Path, truths: dict[str, str], skipped: int = 0) -> list[dict[str, str]]:
@@ -31,6 +34,13 @@ def fill(out: Path, truths: dict[str, str], skipped: int = 0) -> list[dict[str, 
         row["label"] = truths[row["text"]]
     write_csv(out / "labels.csv", rows)
     return last
+
+
+def of_rows(rows: tuple[PoolRow, ...], pool: int, **more: Any) -> SecondRound:
+    """Return a second round of these rows."""
+    probe = probe_of(Tracer.demo(), threshold=0.2)
+    terms = replace(TERMS, methods=(probe.name,), error=more.pop("error", None))
+    return SecondRound(probe, terms, (1.0,) * pool, rows, **more)
 
 
 def test_labels_of_differing_rows_prove_a_gain(tmp_path: Path) -> None:
@@ -56,14 +66,14 @@ def test_labels_of_differing_rows_prove_a_gain(tmp_path: Path) -> None:
             out / "labels.csv", [{name: row.get(name, "") for name in columns} for row in bad]
         )
         with pytest.raises(InputError, match=why):
-            begun(out, labels)
+            begun(out, labels, TERMS)
     assert (out / "second-round.json").read_bytes() == state
     write_csv(out / "labels.csv", drawn)
-    assert begun(out, labels) is None
+    assert begun(out, labels, TERMS) is None
     assert len(fill(out, truths, skipped=1)) == len(drawn)
     for _ in range(2):  # the verdict is the same again
         done = run_try(path, "--out", out)
-        assert done.stdout.startswith("Proven with 95% confidence")
+        assert "Proven with 95% confidence" in done.stdout
         assert "1 of them skipped" in done.stdout
     certificate = Certificate.read(out / "certificate.toml")
     second, probe = certificate.second, Probe.read(out / "answer.probe.safetensors")
@@ -83,12 +93,12 @@ def test_labels_of_differing_rows_prove_a_gain(tmp_path: Path) -> None:
     assert answer.to_dict()["by"] in ("probe", "model")
     fill(out, dict.fromkeys(truths, "animal"))
     with pytest.raises(InputError, match="when it was tested, and cannot change"):
-        begun(out, labels)
+        begun(out, labels, TERMS)
 
 
 def test_without_proof_the_remaining_rows_are_drawn_in_further_looks() -> None:
-    rows = tuple(DifferingRow(str(i), f"text {i}", "animal", "money") for i in range(90))
-    second = SecondRound(probe_of(Tracer.demo(), threshold=0.2), "gain", 0.05, 0.05, 200, rows)
+    rows = tuple(PoolRow(str(i), f"text {i}", "animal", "money") for i in range(90))
+    second = of_rows(rows, 200)
     with pytest.raises(InputError, match="tell the labels"):
         second.verdict()
     for look, size in enumerate((40, 40, 10), start=1):
@@ -111,8 +121,8 @@ def test_without_proof_the_remaining_rows_are_drawn_in_further_looks() -> None:
 
 
 def test_a_label_that_is_no_option_counts_as_wrong_and_is_named() -> None:
-    rows = tuple(DifferingRow(str(i), f"text {i}", "animal", "money") for i in range(40))
-    second = SecondRound(probe_of(Tracer.demo(), threshold=0.2), "gain", 0.05, 0.05, 200, rows)
+    rows = tuple(PoolRow(str(i), f"text {i}", "animal", "money") for i in range(40))
+    second = of_rows(rows, 200)
     second.ask()
     second.tell({row.id: "plant" if i < 3 else "animal" for i, row in enumerate(rows)})
     proof = second.verdict()

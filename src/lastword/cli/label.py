@@ -12,7 +12,7 @@ from lastword.cli import options as opt
 from lastword.cli.model import load_options, quiet
 from lastword.cli.output import printable
 from lastword.cli.progress import waiting
-from lastword.cli.try_ import load_readers
+from lastword.cli.try_ import encoders, load_readers
 from lastword.tryout.table_options import TableOptions
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def label(
             metavar="TEXTS", help="Texts without labels: CSV, TSV, Excel, JSON lines or Parquet."
         ),
     ],
-    model: opt.Model,
+    model: opt.ModelOrNone = None,
     choices: Annotated[str, typer.Option(help="The options: a,b,c, or a file with one per line.")],
     instructions: opt.Instructions = None,
     describe: opt.Describe = None,
@@ -40,9 +40,11 @@ def label(
     encoding: opt.Encoding = None,
     template: opt.Template = None,
     encoder: opt.Contestants = None,
+    yes: opt.Yes = False,
     promise: opt.Promise = "gain",
     alpha: opt.Alpha = 0.05,
     delta: opt.Delta = 0.05,
+    error: opt.Error = None,
     out: Annotated[
         Path, typer.Option(help="Folder for labels and results; a restart continues from it.")
     ] = Path("labelled"),
@@ -56,7 +58,8 @@ def label(
     loading: opt.Loading,
 ) -> None:
     """Label texts on a local page; about 100 labels train a probe and prove its gain."""
-    options = load_options(model, loading)
+    options = None if model is None else load_options(model, loading)
+    names = encoders(encoder, yes=yes, needed=model is None)
     table = TableOptions(
         text_column, label_column, choices, describe, instructions, id_column, encoding, group
     )
@@ -67,14 +70,14 @@ def label(
         from lastword.trust.terms import Terms
         from lastword.tryout.label_job import label_job
 
-        def load_model() -> "Tracer":
+        def load_model() -> "Tracer | None":
             from lastword.decide.tracer import Tracer
 
             quiet()
-            return Tracer.from_pretrained(options)
+            return None if options is None else Tracer.from_pretrained(options)
 
-        terms = Terms(alpha=alpha, delta=delta, methods=CERTIFIABLE, promise=promise)
-        readers = partial(load_readers, encoder, loading.device)
+        terms = Terms(alpha, delta, error, methods=CERTIFIABLE, promise=promise)
+        readers = partial(load_readers, names, loading.device)
         job = label_job(file, table, out, load_model, terms, template, readers)
 
     def started(address: str) -> None:

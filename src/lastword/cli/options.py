@@ -27,6 +27,12 @@ _MODEL = (
     "lastword/smollm2-135m."
 )
 Model = Annotated[str, typer.Option(help=_MODEL)]
+ModelOrNone = Annotated[
+    str | None,
+    typer.Option(
+        help=f"{_MODEL} Without it, only sentence encoders and words take part.", show_default=False
+    ),
+]
 Models = Annotated[list[str], typer.Option(help=f"{_MODEL} Repeatable.")]
 Device = Annotated[str, _model(help="auto, cpu, cuda, cuda:1 or mps.")]
 DataType = Annotated[
@@ -205,6 +211,13 @@ Promise = Annotated[
         help="gain: accuracy higher than the model's. breaks: also, at most alpha of all "
         "answers broken."
     ),
+]
+Error = Annotated[
+    float | None,
+    typer.Option(help="Promise: at most this share of the given answers is wrong, such as 0.1."),
+]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Download the encoder minilm (83 MB) without a question.")
 ]
 Template = Annotated[
     str | None, typer.Option(help="decide/plain, decide/listed, decide/chat, or a Jinja file.")

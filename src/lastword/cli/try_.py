@@ -1,8 +1,8 @@
 """`lastword try`: tests a model on a table of labelled examples, and prints the verdict."""
 
-from dataclasses import asdict, replace
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,6 +17,8 @@ from lastword.tryout.table_options import TableOptions
 if TYPE_CHECKING:
     from lastword.model.encoder import Encoder
 
+_DEFAULT = "minilm"
+
 
 def try_(
     *,
@@ -26,7 +28,7 @@ def try_(
             metavar="FILE", help="Labelled examples: CSV, TSV, Excel, JSON lines or Parquet."
         ),
     ],
-    model: opt.Model,
+    model: opt.ModelOrNone = None,
     text_column: opt.TextColumn = None,
     label_column: Annotated[
         str | None, typer.Option(help="Column of the right answer; guessed if left out.")
@@ -50,13 +52,22 @@ def try_(
     promise: opt.Promise = "gain",
     alpha: opt.Alpha = 0.05,
     delta: opt.Delta = 0.05,
+    error: opt.Error = None,
     objective: Annotated[
         str,
         typer.Option(
             help="Fit and rank by accuracy, or balanced: by the mean recall over classes."
         ),
     ] = "accuracy",
+    prefer: Annotated[
+        Literal["accurate", "cheap"],
+        typer.Option(
+            help="Recommend the most accurate method, or the cheapest one within half a standard "
+            "error of it."
+        ),
+    ] = "accurate",
     encoder: opt.Contestants = None,
+    yes: opt.Yes = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for all results, and for labels.csv, the rows to label next."),
@@ -67,45 +78,37 @@ def try_(
     json: opt.Json = False,
     loading: opt.Loading,
 ) -> None:
-    """Test a model on labelled examples, and report what to run and how much it gains."""
-    options = load_options(model, loading)
+    """Compare methods on labelled examples: what to run, and how much it answers and gains."""
     table = TableOptions(
         text_column, label_column, choices, describe, instructions, id_column, encoding, group
     )
     with waiting("reading the table"):
-        from lastword.tryout.rounds import POLICY, begun, finish, read_trial
+        from lastword.trust.policy import CERTIFIABLE
+        from lastword.trust.terms import Terms
+        from lastword.tryout.rounds import read_trial
+        from lastword.tryout.run import ready
+        from lastword.tryout.words import lines
 
+        terms = Terms(alpha, delta, error, methods=CERTIFIABLE, promise=promise)
         labels = read_trial(file, table, out)
         if isinstance(labels, str):
             typer.echo(printable(labels))
             return
-        second = None if out is None else begun(out, labels)
         seconds = _seconds(budget)
-    if second is not None and out is not None:
-        if objective != "accuracy":
-            raise InputError("a second round tests accuracy only: run it without --objective")
-        options = replace(options, probes=(out / POLICY,))  # so that they take its data type
-        proof = finish(out, load_decider(replace(options, probes=())).tracer, second, labels)
-        words = f"{proof.words} {proof.advice}".rstrip()
-        typer.echo(to_json(asdict(proof.drawn)) if json else printable(words))
-        return
-    decider = load_decider(options)
+    names = encoders(encoder, yes=yes, needed=model is None) if labels.question else []
+    tracer = None if model is None else load_decider(load_options(model, loading)).tracer
     with waiting("making ready"):
-        from lastword.trust.policy import CERTIFIABLE
-        from lastword.trust.terms import Terms
-        from lastword.tryout.run import ready
-        from lastword.tryout.words import lines
-
-        terms = Terms(alpha=alpha, delta=delta, methods=CERTIFIABLE, promise=promise)
-        readers = [] if labels.question is None else load_readers(encoder, loading.device)
+        readers = load_readers(names, loading.device)
         job = ready(
-            decider.tracer,
+            tracer,
             labels,
             terms,
             template=template,
             budget=seconds,
             readers=readers,
+            named=[reader.name.rsplit("/", 1)[-1] for reader in readers if encoder],
             objective=objective,
+            prefer=prefer,
         )
         plan = job.plan()
     for line in plan:
@@ -114,7 +117,7 @@ def try_(
         say("Options differ by row, so no sentence encoder takes part")
     elif not readers and labels.question is not None:
         say("No sentence encoder takes part: `lastword get minilm` fetches one (83 MB)")
-    with counting(f"{labels.name} on {options.label}", job.items) as countdown:
+    with counting(f"{labels.name} on {model or names[0]}", job.items) as countdown:
         verdict = job.run(out, countdown.advance, countdown.stage)
     if json:
         typer.echo(to_json(verdict.to_dict()))
@@ -125,12 +128,38 @@ def try_(
         typer.echo(f"\nAll results, with every row: {printable(str(out / 'index.html'))}")
 
 
-def load_readers(names: list[str] | None, device: str) -> "list[Encoder]":
-    """Return the encoders that the user named; by default MiniLM, if it is installed."""
-    from lastword.model.encoder import Encoder, installed
+def encoders(names: list[str] | None, *, yes: bool, needed: bool) -> list[str]:
+    """Return the names of the encoders that take part: the user's, or else MiniLM.
 
-    default = ["minilm"] if installed("minilm") else []
-    return [Encoder(name, device) for name in names or default]
+    If MiniLM is needed and not installed, it is downloaded if the user agrees, or `yes`.
+
+    Raises:
+        InputError: The user does not agree, or cannot be asked.
+    """
+    from lastword.model.encoder import installed
+
+    if names or installed(_DEFAULT):
+        return names or [_DEFAULT]
+    if not needed:
+        return []
+    if not yes and sys.stdin.isatty():
+        yes = typer.confirm("Download the sentence encoder minilm (83 MB)?", err=True)
+    if not yes:
+        raise InputError(
+            "without a language model (--model) a sentence encoder is needed: --yes downloads "
+            "minilm (83 MB), and --encoder names another"
+        )
+    from lastword.model.download import fetch
+
+    fetch(_DEFAULT, progress=sys.stderr.isatty())
+    return [_DEFAULT]
+
+
+def load_readers(names: list[str], device: str) -> "list[Encoder]":
+    """Return the encoders of some names."""
+    from lastword.model.encoder import Encoder
+
+    return [Encoder(name, device) for name in names]
 
 
 def _seconds(budget: str) -> float:

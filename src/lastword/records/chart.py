@@ -11,7 +11,9 @@ from markupsafe import Markup
 
 from lastword.records.marks import Role
 
-_ROLES: tuple[Role, ...] = ("corrected", "base", "mix")
+_ROLES: tuple[Role, ...] = ("corrected", "base", "mix", "truthful", "early", "winner")
+_KEYS, _KEY_HEIGHT = 3, 15  # names per line
+_FEW = 20  # points from which a line has no marks
 _WIDTH, _HEIGHT = 460, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 448, 48, 254
 _MARGIN = 0.05  # share of an axis that stays free at each end
@@ -26,7 +28,7 @@ _UPRIGHT = Markup(
 _GRID = Markup('<path d="M{} {:.1f}H{}" stroke="currentColor" stroke-opacity="0.25"/>')
 _AXES = Markup('<path d="M{} {}V{}H{}" fill="none" stroke="currentColor"/>')
 _LINE = Markup('<polyline points="{}" style="fill:none;stroke:var(--{});stroke-width:1.5"/>')
-_POINT = Markup('<circle cx="{:.1f}" cy="{:.1f}" r="2" style="fill:var(--{})"/>')
+_POINT = Markup('<circle cx="{:.1f}" cy="{:.1f}" r="{}" style="fill:var(--{})"/>')
 _KEY = Markup('<text x="{}" y="{}" style="fill:var(--{})">● {}</text>')
 
 
@@ -35,25 +37,28 @@ def line_chart(
     along: str,
     lines: Mapping[str, tuple[Sequence[int | float], Sequence[int | float]]],
     up: str,
+    marked: Sequence[tuple[float, float]] = (),
 ) -> Markup:
-    """Return a line chart of shares, in percent, as SVG.
+    """Return a line chart of shares, in percent, as SVG; it shows the first six lines.
 
     Args:
         title: The title, also for screen readers.
         along: Label of the horizontal axis.
         lines: Abscissas and shares in [0, 1], by name.
         up: Label of the vertical axis.
+        marked: Points to mark, in the colour of the first line.
     """
     points = {
         name: [(x, 100 * y) for x, y in zip(*line, strict=True)] for name, line in lines.items()
     }
     across, high = zip(*(point for line in points.values() for point in line), strict=True)
-    x, y = _Axis(across, _LEFT, _RIGHT), _Axis(high, _BOTTOM, _TOP)
+    extra = _KEY_HEIGHT * ((min(len(lines), len(_ROLES)) - 1) // _KEYS)
+    x, y = _Axis(across, _LEFT, _RIGHT), _Axis(high, _BOTTOM, _TOP + extra)
     marks = [
         _TEXT.format(_WIDTH / 2, 16, "middle", title),
         _TEXT.format((_LEFT + _RIGHT) / 2, _HEIGHT - 6, "middle", along),
-        _UPRIGHT.format((_TOP + _BOTTOM) / 2, up),
-        _AXES.format(_LEFT, _TOP, _BOTTOM, _RIGHT),
+        _UPRIGHT.format((_TOP + extra + _BOTTOM) / 2, up),
+        _AXES.format(_LEFT, _TOP + extra, _BOTTOM, _RIGHT),
         *(_TEXT.format(x(tick), _BOTTOM + 18, "middle", f"{tick:g}") for tick in x.ticks()),
     ]
     for tick in y.ticks():
@@ -62,9 +67,11 @@ def line_chart(
     for n, (role, (name, line)) in enumerate(zip(_ROLES, points.items(), strict=False)):
         places = [(x(a), y(b)) for a, b in line]
         marks += [_LINE.format(" ".join(f"{a:.1f},{b:.1f}" for a, b in places), role)]
-        marks += [_POINT.format(*place, role) for place in places]
+        marks += [_POINT.format(*place, 2, role) for place in places if len(places) < _FEW]
         if len(lines) > 1:
-            marks += [_KEY.format(_LEFT + n * (_RIGHT - _LEFT) // len(lines), 36, role, name)]
+            column = _LEFT + n % _KEYS * (_RIGHT - _LEFT) // min(len(lines), _KEYS)
+            marks += [_KEY.format(column, 36 + n // _KEYS * _KEY_HEIGHT, role, name)]
+    marks += [_POINT.format(x(a), y(100 * b), 5, _ROLES[0]) for a, b in marked]
     return _SVG.format(_WIDTH, _HEIGHT, title, Markup("").join(marks))
 
 

@@ -30,6 +30,7 @@ from lastword.trust.testing import at_least, upper_bound
 
 ERRORS = (0.05, 0.1, 0.2)  # error rates at which estimates are shown
 STEPS, PERCENTS = 20, 100  # rungs of a ladder, and points of a curve
+MOST = 5000  # labels beyond which a promise counts as out of reach
 _TAIL = 0.025  # probability below, and above, the interval of an estimate
 
 Confidence = Float[np.ndarray, " items"]
@@ -291,6 +292,20 @@ def plan(
     expected, first, last = best
     thresholds = np.quantile(pool, 1 - shares[first : last + 1], method="higher")
     return Ladder(error, tuple(np.unique(thresholds)[::-1].tolist()), expected)
+
+
+def labels_to_prove(steps: Sequence[Rung], error: float, level: float) -> int | None:
+    """Return the number of fresh labels that would probably prove half of the estimated share.
+
+    They are drawn among the texts that would be answered. None: the estimate is 0, or `MOST` labels
+    are not enough.
+    """
+    share = estimate(steps, error).share
+    pool = np.zeros(1)  # it gives the thresholds alone, which are not needed here
+    for rows in np.unique(np.geomspace(20, MOST, 40).astype(int)).tolist() if share else ():
+        if plan(steps, pool, rows=rows, error=error, level=level).expected >= share / 2:
+            return int(rows)
+    return None
 
 
 def _counts(steps: Sequence[Rung], shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

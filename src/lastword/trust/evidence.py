@@ -208,9 +208,12 @@ def group_means(
 
 
 def as_good(
-    values: Float[np.ndarray, " items"], best: Float[np.ndarray, " items"], groups: Groups
+    values: Float[np.ndarray, " items"],
+    best: Float[np.ndarray, " items"],
+    groups: Groups,
+    within: float = 1.0,
 ) -> bool:
-    """Return True if the mean is at most one standard error of the difference below the best."""
+    """Return True if the mean is at most so many standard errors of the difference below."""
     # Rows of a group are not independent, so the standard error is that of group means.
     lost = group_means(groups, best - values)
-    return bool(lost.mean() <= lost.std() / np.sqrt(len(lost)))
+    return bool(lost.mean() <= within * lost.std() / np.sqrt(len(lost)))

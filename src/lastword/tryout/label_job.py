@@ -32,14 +32,13 @@ from lastword.tryout.labels import (
 from lastword.tryout.page import FILE as PAGE
 from lastword.tryout.rounds import (
     STATE,
-    begin,
     finish,
     random_order,
     read_second_round,
     require_unchanged,
     write_rounds,
 )
-from lastword.tryout.run import PEERS, TryJob, ready, template_for
+from lastword.tryout.run import PEERS, Trial, ready, template_for
 from lastword.tryout.second_round import SecondRound
 from lastword.tryout.table_options import Columns, TableOptions
 from lastword.tryout.verdict import Verdict
@@ -90,7 +89,7 @@ class LabelJob:
     Attributes:
         table: Every row by its id.
         out: Folder of the labels and of all results.
-        load: Function that loads the model.
+        load: Function that loads the language model; it returns None without one.
         load_readers: Function that loads the sentence encoders that take part.
         order: The rows that have a text, in the order in which they are read and labelled.
         labelling: The labels.
@@ -105,7 +104,7 @@ class LabelJob:
     out: Path
     terms: Terms
     template: str | None
-    load: Callable[[], Tracer]
+    load: Callable[[], Tracer | None]
     load_readers: Callable[[], Sequence[Encoder]]
     order: tuple[str, ...]
     labelling: Labelling
@@ -149,29 +148,45 @@ class LabelJob:
         begun = (self.out / STATE).exists()
         if begun:
             self._offer(read_second_round(self.out))
-        tracer, readers = ReadAhead(self.load()), self.load_readers()
+        tracer = self.load()
+        tracer, readers = tracer and ReadAhead(tracer), self.load_readers()
         if not begun:
-            yield from self._read(tracer)
+            if isinstance(tracer, ReadAhead):
+                yield from self._read(tracer)
             yield lambda: self.labelling.complete
-        job = ready(
-            tracer,
-            self._labels(self.order if begun else self.order[: self.progress.read]),
-            self.terms,
-            template=self.template,
-            budget=0.0,
-            readers=readers,
-        )
-        job = replace(job, proves=False)  # `_begin` and `_prove` do that, between labels
-        reason = "" if begun else self._begin(job)
-        self.progress.doing = "Writing the results"
-        verdict = job.run(self.out)
-        if reason:
-            self.progress.words = f"{verdict.advice.headline} {reason}"
-            self._show(job, verdict, reason)
+        read = self.order[: self.progress.read or FIRST + POOL]
+        trial, reason = self._train(tracer, readers, self.order if begun else read, begun=begun)
+        if trial is None or reason:
+            self.progress.words = f"{self.progress.words} {reason}".lstrip()
             return
+        yield from self._prove(trial)
+
+    def _train(
+        self,
+        tracer: Tracer | None,
+        readers: Sequence[Encoder],
+        read: Sequence[str],
+        *,
+        begun: bool,
+    ) -> tuple[Trial | None, str]:
+        """Train the probe and draw the rows of round two; return why there is none, or ""."""
+        self.progress.doing = "Training the probe"
+        labels = self._labels(read)
+        job = ready(tracer, labels, self.terms, template=self.template, budget=0.0, readers=readers)
+        trial = job.prepare(self.out)
+        lines = [] if begun else trial.begin(self.out)
+        reason = ""
+        if not (self.out / STATE).exists():
+            reason = _TOO_FEW if trial.contest is None else " ".join(lines) or _NO_POOL
+        elif not begun:
+            self._offer(read_second_round(self.out))
+        self.progress.doing = "Writing the results"
+        verdict = trial.conclude(self.out, draws=False)
         self.progress.curve = verdict.depths.curve
-        self._show(job, verdict, self.progress.words or _UNFINISHED)
-        yield from self._prove(job, verdict)
+        self._show(
+            verdict, verdict.advice.headline if reason else self.progress.words or _UNFINISHED
+        )
+        return trial, reason
 
     def _read(self, tracer: ReadAhead) -> Iterator[Condition]:
         """Read texts until round one is complete and `ENOUGH` more are read, or none is left."""
@@ -208,18 +223,6 @@ class LabelJob:
 
     # Round two
 
-    def _begin(self, job: TryJob) -> str:
-        """Train the probe and draw the rows of round two; return why there is none, or ""."""
-        self.progress.doing = "Training the probe"
-        if (policy := job.policy()) is None:
-            return _TOO_FEW
-        more = job.template_name, job.terms, job.readers
-        lines = begin(self.out, job.tracer, job.labels, lambda: policy, *more)
-        if not (self.out / STATE).exists():
-            return " ".join(lines) or _NO_POOL
-        self._offer(read_second_round(self.out))
-        return ""
-
     def _offer(self, second: SecondRound) -> None:
         """Offer the rows of a look for labelling; after the first look only if the user agrees."""
         require_unchanged(second, self.labelling.texts)
@@ -230,8 +233,8 @@ class LabelJob:
             self.progress.words, self.progress.more = second.before.verdict().words, len(rows)
         self.labelling.open(number, rows)
 
-    def _prove(self, job: TryJob, verdict: Verdict) -> Iterator[Condition]:
-        """Test the labels of each look, until the gain is proven or the user stops."""
+    def _prove(self, trial: Trial) -> Iterator[Condition]:
+        """Test the labels of each look, until the promise is proven or the user stops."""
         second = read_second_round(self.out)
         while True:
             if self.progress.more:
@@ -244,40 +247,24 @@ class LabelJob:
             self._write(self.labelling.round)
             if second.open_rows:
                 second.tell(self.labelling.labels)
-            proof = finish(self.out, job.tracer, second, job.labels)
-            self.progress.words = proof.words
-            if proof.certificate is not None:
-                self.progress.proven = True
-                least = proof.drawn.worth(self.terms.delta)["net_at_least"]
-                method = second.probe.name
-                proven = replace(verdict.certificate, method=method, net_at_least=least)
-                verdict = replace(verdict, certificate=proven)
-                self._show(job, verdict, proof.words, job.commands_of_proof(self.out))
-                return
-            self._show(job, verdict, proof.words)
-            if not second.open_rows:
+            proof = finish(self.out, second, trial.job.labels)
+            self.progress.proven = proof.certificate is not None
+            self._show(trial.conclude(self.out, second, proof), proof.words)
+            if self.progress.proven or not second.open_rows:
                 return
             self._offer(second)
 
-    def _show(
-        self, job: TryJob, verdict: Verdict, words: str, commands: Sequence[str] = ()
-    ) -> None:
-        """Write the page of the verdict with the words and commands of the second round."""
-        commands = commands or verdict.advice.commands
-        headline = words if self.progress.proven else verdict.advice.headline
-        advice = replace(
-            verdict.advice, headline=headline, guarantee=(words,), commands=tuple(commands)
-        )
-        job.write_verdict(replace(verdict, advice=advice), self.out)
-        self.progress.page = self.out / PAGE
-        self.progress.commands = tuple(commands)
+    def _show(self, verdict: Verdict, words: str) -> None:
+        """Show the words of a verdict whose page is written."""
+        self.progress.words, self.progress.page = words, self.out / PAGE
+        self.progress.commands = verdict.advice.commands
 
 
 def label_job(
     source: str,
     settings: TableOptions,
     out: Path,
-    load: Callable[[], Tracer],
+    load: Callable[[], Tracer | None],
     terms: Terms,
     template: str | None = None,
     load_readers: Callable[[], Sequence[Encoder]] = tuple,
@@ -288,7 +275,7 @@ def label_job(
         source: The table; nothing in it is labelled.
         settings: Its columns, and the options.
         out: Folder of the labels. Those that it has already are taken over.
-        load: Loads the model; called by `LabelJob.run`.
+        load: Loads the language model, if any; called by `LabelJob.run`.
         terms: The promise.
         template: Prompt template; chosen by the model if left out.
         load_readers: Loads the sentence encoders that take part; called after `load`.

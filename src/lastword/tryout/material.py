@@ -1,64 +1,28 @@
-"""What a contest of probes takes, and its results."""
+"""The labelled texts of a trial, with the model's answers and the trial's settings."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Int
 
+from lastword.decide.item import candidates_of
 from lastword.model.encoder import Encoder
 from lastword.probes.linear import recurring
 from lastword.probes.logit import FOLDS as STACK_GROUPS
-from lastword.probes.probe import Probe
 from lastword.probes.state import can_fit
 from lastword.records.cells import Cell
 from lastword.text.prompt_template import Template
 from lastword.text.question import Choice
 from lastword.trust.crossfit import Folds, random_folds
 from lastword.trust.groups import FRACTION, SEED, fit_part
-from lastword.trust.record_groups import Groups
+from lastword.tryout.labels import Labels
 
-WORDS, DEPTH_0, LARGEST = "bag of words", "words' embeddings", "largest class"
-SIMPLE = (LARGEST, WORDS)  # baselines that a verdict may recommend in place of the model
-UNREAD = "fitted without the text"
 FOLDS = 5
 
-Right = Bool[np.ndarray, " texts"]
-
-
-@dataclass(frozen=True, eq=False)
-class Contest:
-    """Results of probes and their controls on the same labels.
-
-    Attributes:
-        probe: The probe that is tested: fitted to one half of the labels.
-        tested: True for the texts that test it, which are the other half [texts].
-        right: True where it is right; meaningless for texts that do not test it [texts].
-        crossed: Cross-fitted answers of probes and baselines, by name [texts].
-        refit: Function that fits a probe of this kind to all labels; cached.
-        cost: Mean compute of its answers, relative to the model's. It includes the model where the
-            probe is uncertain. None if options differ by text.
-        likeness: Conformal p-values of the texts that test it; empty if it reads no state.
-        by_depth: Leave-one-out accuracy of a probe per depth [depths]; empty if options differ by
-            text, like the next two.
-        curve: Number of labels and leave-one-out accuracy with a quarter, a half and all of them,
-            at the depth that is best with all.
-        baselines: Answers of the largest class and the bag of words by name [texts], both fitted
-            to the labels of the probe.
-    """
-
-    probe: Probe
-    tested: Right
-    right: Right
-    crossed: dict[str, np.ndarray]
-    refit: Callable[[], Probe]
-    cost: float | None = None
-    likeness: tuple[float, ...] = ()
-    by_depth: Float[np.ndarray, " depths"] = field(default_factory=lambda: np.empty(0))
-    curve: tuple[tuple[int, float], ...] = ()
-    baselines: Mapping[str, np.ndarray] = field(default_factory=dict)
+Which = Bool[np.ndarray, " texts"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,28 +30,66 @@ class Material:
     """Labelled texts of a trial, with their records and settings.
 
     Attributes:
-        groups: The group of each text; a group is never on both sides of a split.
-        cell: The records of the texts.
+        labels: The labelled texts.
+        template: The prompt template.
+        cell: The records of the model's answers; None without a language model.
         readers: Sentence encoders that take part, alone and combined with the model's probe.
+        named: Names of those that the user named.
         balanced: True to fit and choose probes by mean recall, False by accuracy.
+        error: Maximum share of wrong answers among those given; None to give all answers.
+        cheap: True to choose the cheapest method within half a standard error of the best.
     """
 
-    texts: Sequence[str]
-    questions: Sequence[Choice]
-    truths: Sequence[str]
-    groups: Groups
-    cell: Cell
+    labels: Labels
     template: Template
+    cell: Cell | None = None
     readers: Sequence[Encoder] = ()
+    named: Sequence[str] = ()
     balanced: bool = False
+    error: float | None = None
+    cheap: bool = False
 
     @cached_property
-    def fit_half(self) -> Right:
+    def texts(self) -> list[str]:
+        """The texts."""
+        return [row.text for row in self.labels.rows]
+
+    @cached_property
+    def truths(self) -> np.ndarray:
+        """The right option of each text [texts]."""
+        return np.array([row.truth for row in self.labels.rows])
+
+    @cached_property
+    def options(self) -> list[tuple[str, ...]]:
+        """The options of each text."""
+        return [candidates_of(row.question) for row in self.labels.rows]
+
+    @cached_property
+    def groups(self) -> Int[np.ndarray, " texts"]:
+        """The group of each text; a group is never on both sides of a split."""
+        groups = self.labels.groups
+        return np.array([groups[row.id] for row in self.labels.rows])
+
+    @cached_property
+    def answered(self) -> Int[np.ndarray, " answered"]:
+        """The places of the texts that the model answered, in the order of `cell.items`."""
+        if self.cell is None:
+            return np.empty(0, dtype=int)
+        places = {row.id: place for place, row in enumerate(self.labels.rows)}
+        return np.array([places[str(id)] for id in self.cell.items["id"]], dtype=int)
+
+    @property
+    def whole(self) -> bool:
+        """True if the model answered every text."""
+        return len(self.answered) == len(self.truths)
+
+    @cached_property
+    def fit_half(self) -> Which:
         """True for the texts that the probe is fitted to; the others test it [texts]."""
         return fit_part(self.groups, FRACTION, SEED)
 
     @property
-    def every(self) -> Right:
+    def every(self) -> Which:
         """True for all texts [texts]."""
         return np.ones(len(self.truths), dtype=bool)
 
@@ -97,9 +99,9 @@ class Material:
         return random_folds(self.groups, FOLDS, SEED)
 
     @property
-    def one_question(self) -> bool:
-        """True if all texts have the same question."""
-        return all(question == self.questions[0] for question in self.questions)
+    def question(self) -> Choice | None:
+        """The question, if all texts have the same one."""
+        return self.labels.question
 
     @property
     def enough(self) -> bool:
@@ -107,10 +109,17 @@ class Material:
         halves = self.fit_half, ~self.fit_half
         return all(map(self._can_fit, (*halves, *(self.folds != fold for fold in range(FOLDS)))))
 
-    def _can_fit(self, among: Right) -> bool:
-        labels = np.array(self.truths)[among].tolist()
+    def _can_fit(self, among: Which) -> bool:
+        labels = self.truths[among].tolist()
         judged = set(self.groups[among][recurring(labels)])
         return can_fit(labels) and len(judged) >= STACK_GROUPS
+
+    @cached_property
+    def worths(self) -> np.ndarray:
+        """The worth of a right answer to each text: 1, or the weight of its class [texts]."""
+        labels = self.truths.tolist()
+        weights = class_weights(labels) if self.balanced else dict.fromkeys(labels, 1.0)
+        return np.array([weights[label] for label in labels])
 
 
 def class_weights(labels: Iterable[str], options: Iterable[str] = ()) -> dict[str, float]:

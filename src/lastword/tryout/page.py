@@ -14,13 +14,14 @@ from typing import Any
 from markupsafe import Markup
 
 from lastword.errors import InputError
+from lastword.files.wording import percent
 from lastword.files.writing import write_text
 from lastword.records.chart import line_chart
 from lastword.records.document import compress, document
-from lastword.tryout.judge import MODEL
-from lastword.tryout.material import SIMPLE
-from lastword.tryout.verdict import DepthAccuracy, Standing, Verdict
-from lastword.tryout.words import gain, score
+from lastword.trust.automation import ERRORS
+from lastword.tryout.contest import SIMPLE
+from lastword.tryout.verdict import MODEL, Answered, DepthAccuracy, Standing, Verdict
+from lastword.tryout.words import score
 
 FILE = "index.html"
 _ASSETS = Path(__file__).parent / "assets"
@@ -41,18 +42,21 @@ def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
         InputError: The file cannot be written.
     """
     contest, path = verdict.contest, out / FILE
-    rows = [(row.id, texts[row.id], row.truth, row.model, row.shown) for row in contest.answers]
+    rows = [
+        (row.id, texts[row.id], row.truth, row.model or "", row.shown) for row in contest.answers
+    ]
     shown, folded = _contestants(verdict)
     html = document(
         "try.html.j2",
         ("data.js", "try.js"),
         {"rows": compress(rows)},
         assets=_ASSETS,
-        title=f"lastword try: {verdict.table.model}",
+        title=f"lastword try: {contest.best}",
         verdict=verdict,
         best=contest.line(contest.best),
         score=partial(score, contest=contest),
-        gain=partial(gain, contest=contest),
+        tiles=_tiles(verdict),
+        curve=_curve(verdict.answered, contest.best),
         shown=shown,
         folded=folded,
         matrix=_confusion(verdict) if contest.classes else None,
@@ -65,6 +69,45 @@ def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
     return path
 
 
+def _tiles(verdict: Verdict) -> dict[str, str]:
+    """Return the most important figures by their names."""
+    contest, certificate, answered = verdict.contest, verdict.certificate, verdict.answered
+    best, model = contest.line(contest.best), contest.model
+    error = answered.error or ERRORS[1]
+    tiles = {"Accuracy" if best.worth is None else "Mean recall": score(best, contest)}
+    if certificate.net_at_least is not None:
+        tiles["Certified gain"] = f"{100 * certificate.net_at_least:.2g} points or more"
+    elif model is not None:
+        tiles["Gain, not proven"] = (
+            f"{100 * (contest.value(best) - contest.value(model)):+.1f} points"
+        )
+    if answered.share is not None:
+        tiles[f"Answered, at most {percent(error)} wrong"] = percent(answered.share)
+    elif answered.estimates:
+        share = next(one.share for one in answered.estimates if one.error == error)
+        tiles[f"Answered at {percent(error)} wrong, estimate"] = percent(share)
+    tiles["Labels"] = f"{verdict.table.items:,}"
+    if model is None:
+        tiles["Compute"] = "no language model"
+    elif contest.cost is not None:
+        tiles["Compute"] = f"{100 * contest.cost:.2g}% of the model’s"
+    return tiles
+
+
+def _curve(answered: Answered, best: str) -> Markup | None:
+    """Draw the errors by the share of answered texts; proven thresholds are marked."""
+    curves = {name: curve for name, curve in answered.curves.items() if len(curve) > 1}
+    if best not in curves:
+        return None
+    lines = {}
+    for name in [best, *(name for name in curves if name != best)]:
+        shares, errors = zip(*curves[name], strict=True)
+        lines[name] = [100 * share for share in shares], errors
+    marked = [(100 * share, error) for share, error in answered.proven]
+    title = "Errors by the share of answered texts (cross-validation)"
+    return line_chart(title, "answered, % of texts", lines, "wrong, %", marked)
+
+
 def _contestants(verdict: Verdict) -> tuple[list[Standing], list[Standing]]:
     """Return the contestants, the best first: those to show, and those to fold away."""
     contest, certified = verdict.contest, verdict.certificate.line
@@ -73,6 +116,7 @@ def _contestants(verdict: Verdict) -> tuple[list[Standing], list[Standing]]:
     lines += [] if certified is None else [certified]
     lines.sort(key=lambda line: -line.right)
     names = {MODEL, "certified", contest.best, contest.correction, contest.probe, *SIMPLE}
+    names |= {contest.cheaper, *contest.named}
     prompt = next((line.name for line in lines if line.name.endswith("*")), None)
     shown = [line for line in lines if line.name in {*names, prompt}]
     return shown, [line for line in lines if line not in shown]

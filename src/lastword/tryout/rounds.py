@@ -5,7 +5,8 @@
     4,I want my money back,2,
 
 Round 1 has the first rows of a table without labels. Later rounds have the rows on which a fixed
-policy and the model differ. The user fills in labels, and runs the same command again.
+probe and the model differ, or that it answers with confidence. The user fills in labels, and runs
+the same command again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,15 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from lastword.decide.subject import subject_of
-from lastword.decide.tracer import Tracer
+from lastword.decide.decider import Decider
 from lastword.errors import InputError
 from lastword.files.cells import cell_text, csv_line, inert_cell
 from lastword.files.rows import read_objects
 from lastword.files.wording import counted
 from lastword.files.writing import write_text
-from lastword.model.encoder import Encoder
 from lastword.probes.probe import SUFFIX, Probe
+from lastword.trust.automation import Rung
 from lastword.trust.groups import SEED
 from lastword.trust.second_round import FIRST, LEAST_POOL
 from lastword.trust.terms import Terms
@@ -128,16 +128,20 @@ def read_trial(source: str, settings: TableOptions, out: Path | None) -> Labels 
 
 def begin(
     out: Path,
-    tracer: Tracer,
+    decider: Callable[[Probe], Decider],
     labels: Labels,
-    refit: Callable[[], Probe],
-    template: str | None,
+    policy: Callable[[], tuple[Probe, Sequence[Rung]]],
     terms: Terms,
-    readers: Sequence[Encoder] = (),
 ) -> list[str]:
     """Draw the rows of the second round, unless the pool is too small.
 
-    `refit` fits the policy to all labels; it is called only if needed.
+    Args:
+        out: The folder.
+        decider: Returns what answers with a probe.
+        labels: The table.
+        policy: Fits the probe to all labels; called only if needed. Returns it with its share
+            against error.
+        terms: The promise.
 
     Returns:
         Lines that explain the rows to the user; [] if nothing was written.
@@ -149,27 +153,35 @@ def begin(
         return [f"{out / FILE} has labels of a second round and is kept."]
     if len(labels.pool) < LEAST_POOL:
         return []
-    second = SecondRound.start(tracer, labels, refit(), template, terms, readers)
+    probe, steps = policy()
+    if terms.error is None and probe.threshold is None:
+        return []  # no model's answers to compare with
+    second = SecondRound.start(decider(probe), probe, labels, terms, steps)
     if not second.rows:
         return ["No second round: the probe and the model agree on every text without a label."]
-    second.probe.write(out / POLICY)
+    probe.write(out / POLICY)
     return [_offer(out, second, labels)]
 
 
 def _offer(out: Path, second: SecondRound, labels: Labels) -> str:
     """Write the next rows to label and the state, and return an explanation for the user."""
     require_unchanged(second, labels.texts)
-    chance, rows = second.chance, second.ask()
-    rounds = read_rounds(out, labels.texts)
+    chance = None if second.terms.error is not None else second.chance
+    rows, rounds = second.ask(), read_rounds(out, labels.texts)
     kept = {number: rows for number, rows in rounds.items() if number <= second.look}
     drawn: Rounds = {second.look + 1: {row.id: None for row in rows}}
     path = write_rounds(out, kept | drawn, labels.texts)
     write_text(out / STATE, second.to_json() + "\n")
+    goal, why = (
+        "the gain of a probe",
+        f"This proves it with about {100 * (chance or 0):.0f}% probability.",
+    )
+    if chance is None:
+        goal, why = "how many answers may be given", "They are drawn among the confident answers."
     return (
-        f"To prove the gain of a probe that all your labels train, label the "
+        f"To prove {goal}, with all your labels for the training, label the "
         f"{counted(len(rows), 'row')} of round {second.look + 1} in {path}, and run the same "
-        f"command again. Probe and model differ on them. This proves a gain with about "
-        f"{100 * chance:.0f}% probability."
+        f"command again. {why}"
     )
 
 
@@ -196,13 +208,14 @@ def require_unchanged(second: SecondRound, texts: Mapping[str, str]) -> None:
             )
 
 
-def begun(out: Path, labels: Labels) -> SecondRound | None:
+def begun(out: Path, labels: Labels, terms: Terms) -> SecondRound | None:
     """Return a folder's second round with the new labels; None if none is labelled.
 
     A row without a label counts as skipped if another row of its round has one.
 
     Raises:
-        InputError: The files do not belong together, or the label of a tested row was changed.
+        InputError: The files do not belong together, the promise is another one, or the label of a
+            tested row was changed.
     """
     if not (out / STATE).exists():
         return None
@@ -216,6 +229,11 @@ def begun(out: Path, labels: Labels) -> SecondRound | None:
     }
     if not second.labels and not any(told.values()):
         return None
+    if (second.terms.error, second.terms.delta) != (terms.error, terms.delta):
+        raise InputError(
+            f"the second round in {out} is for another promise. Give the same --error and --delta, "
+            "or choose another folder with --out"
+        )
     for id, label in second.labels.items():
         if told.get(id) != label:
             raise InputError(
@@ -230,13 +248,12 @@ def begun(out: Path, labels: Labels) -> SecondRound | None:
     return second
 
 
-def finish(out: Path, tracer: Tracer, second: SecondRound, labels: Labels) -> Proof:
+def finish(out: Path, second: SecondRound, labels: Labels) -> Proof:
     """Test the labels so far, and write the certificate, or more rows to label.
 
     Raises:
-        InputError: The model is another one, or a row of the table was edited.
+        InputError: A row of the table was edited.
     """
-    second.probe.check(subject_of(tracer))
     if second.open_rows:  # asked for by the last verdict, and not labelled yet
         proof = second.before.verdict()
         return replace(proof, advice=f"Label the rows of round {second.look + 1} in {out / FILE}.")
@@ -245,7 +262,5 @@ def finish(out: Path, tracer: Tracer, second: SecondRound, labels: Labels) -> Pr
         return replace(proof, advice=_offer(out, second, labels))
     write_text(out / STATE, second.to_json() + "\n")
     if proof.certificate is None:
-        return replace(proof, advice="Every row on which they differ is labelled.")
-    second.probe.write(out / f"answer{SUFFIX}")
-    write_text(out / "certificate.toml", proof.certificate.to_toml())
+        return replace(proof, advice="Every row that can be drawn is labelled.")
     return proof

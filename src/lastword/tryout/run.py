@@ -1,57 +1,56 @@
-"""Run a trial: answer labelled items, fit probes, certify, and write the verdict."""
+"""Run a trial: answer labelled rows, fit probes, certify, and write the verdict."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
-import tomli_w
 
 from lastword.decide.decider import Decider
-from lastword.decide.questions_file import write_questions
-from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
+from lastword.decide.templates import CHAT, DEFAULT, template_of
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
-from lastword.files.cells import csv_line
-from lastword.files.strict_json import to_json
 from lastword.files.wording import counted
-from lastword.files.writing import write_text
 from lastword.methods import resolve
 from lastword.methods.contract import Method
-from lastword.model.encoder import Encoder, installed
-from lastword.probes.probe import SUFFIX, Probe
-from lastword.records.cells import Cell
-from lastword.records.info import RunInfo
+from lastword.model.encoder import Encoder
+from lastword.probes.probe import Probe, encoder_name
 from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
+from lastword.trust.automation import Automation, Rung, plan
+from lastword.trust.certificate import Certificate
 from lastword.trust.certification import Outcome, Sample, outcome, sample_of
-from lastword.trust.claims import Trial, trials
+from lastword.trust.claims import Trial as Tested
 from lastword.trust.claims import judge as judge_trials
+from lastword.trust.claims import trials
+from lastword.trust.drift import LIKENESS
 from lastword.trust.evidence import Evidence
 from lastword.trust.groups import FRACTION
 from lastword.trust.policy import CERTIFIABLE, Policy, Promise, is_probe
 from lastword.trust.terms import Terms
 from lastword.tryout.answers import answer
-from lastword.tryout.contest import hold, policy_of
-from lastword.tryout.judge import judge
+from lastword.tryout.contest import Contest, right_of
+from lastword.tryout.fitting import hold
+from lastword.tryout.judge import Proven, judge
 from lastword.tryout.labels import Labels, read_labels
-from lastword.tryout.material import Contest, Material
-from lastword.tryout.page import write_page
-from lastword.tryout.prompts import BUDGET, Race, file_of, race
-from lastword.tryout.rounds import begin
+from lastword.tryout.material import Material
+from lastword.tryout.prompts import BUDGET, Race, race
+from lastword.tryout.rounds import begin, begun, finish
+from lastword.tryout.second_round import Proof, SecondRound, automating
+from lastword.tryout.served import Served
 from lastword.tryout.table_options import TableKeywords, TableOptions
-from lastword.tryout.verdict import ACCURACY, BALANCED, FILE, Verdict
+from lastword.tryout.verdict import ACCURACY, BALANCED, Verdict
 from lastword.tryout.words import advise
 
 _log = logging.getLogger("lastword")
 
 PEERS = ("contextual",)  # methods whose prompts are read besides the model's
-CERTIFICATE, QUESTIONS = "certificate.toml", "questions.yaml"
-SETTINGS = "lastword.toml"  # options of `decide` and `serve`
-ANSWERS, _ANSWER_COLUMNS = "answers.csv", ("id", "text", "truth", "model", "best")
-PROBE, UNCERTIFIED = f"answer{SUFFIX}", f"answer-uncertified{SUFFIX}"
+
+
+def _nothing(done: Any) -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -59,22 +58,25 @@ class TryJob:
     """A trial: labelled examples, a model and settings.
 
     Attributes:
+        tracer: The language model; None if only encoders and words take part.
         template: The prompt template.
         template_name: The template's name as the user gave it; None if lastword chose it.
         readers: Sentence encoders that take part.
-        proves: False leaves certificate and second round to the caller.
+        named: Names of those that the user named.
         balanced: True to fit and rank by mean recall, False by accuracy.
+        cheap: True to choose the cheapest method within half a standard error of the best.
     """
 
-    tracer: Tracer
+    tracer: Tracer | None
     labels: Labels
     template: Template
     terms: Terms
     budget: float = BUDGET
     template_name: str | None = None
     readers: tuple[Encoder, ...] = ()
-    proves: bool = True
+    named: tuple[str, ...] = ()
     balanced: bool = False
+    cheap: bool = False
 
     @property
     def items(self) -> int:
@@ -84,281 +86,310 @@ class TryJob:
     @property
     def methods(self) -> dict[str, Method]:
         """Methods whose prompts are read besides the model's."""
-        return resolve(PEERS, self.tracer.facts)
+        return {} if self.tracer is None else resolve(PEERS, self.tracer.facts)
 
     def plan(self) -> list[str]:
         """Return lines with the notes on the table, the work, and the labels that are missing."""
         counts = {len(row.question.options) for row in self.labels.rows}
         least, most = min(counts), max(counts)
         options = f"{most} options" if least == most else f"{least} to {most} options"
-        lines = [
-            *self.labels.notes,
-            f"{self.items} labelled examples with {options}. The model and every correction "
-            f"answer each, and other prompts get at most {_duration(self.budget)}",
-        ]
-        if self.items < self.terms.least:
-            lines.append(
-                f"too few to certify anything: {self.terms.least} labels are needed. The results "
-                "are shown anyway"
-            )
-        return lines
+        work = "Encoders and words take part; a language model would too with --model"
+        if self.tracer is not None:
+            budget = f"{self.budget:.0f} s" if self.budget < 100 else f"{self.budget / 60:.0f} min"
+            work = f"The model answers each, and other prompts get at most {budget}"
+        return [*self.labels.notes, f"{self.items} labelled examples with {options}. {work}"]
 
     def run(
         self,
         out: Path | None = None,
-        advance: Callable[[int], None] = lambda done: None,
-        stage: Callable[[str], None] = lambda name: None,
+        advance: Callable[[int], None] = _nothing,
+        stage: Callable[[str], None] = _nothing,
     ) -> Verdict:
         """Run the trial and return its verdict; with `out`, write all results to a folder.
 
+        If rows of a second round are labelled in the folder, they decide what is certified.
+
         Args:
-            out: Folder for the records, the certificate, the probes, the question and the
+            out: Folder for the records, the certificate, the probe, the question and the
                 verdict. Rows in its records are not answered again.
             advance: Called with the number of items done since the last call.
             stage: Called with the name of each stage when it begins.
 
         Raises:
-            InputError: No example can be read.
+            InputError: No example can be read, or there are too few labels for a probe and no
+                model.
             RecordError: The folder has another run.
         """
-        stage(f"asking the model about {self.items} rows")
-        cell, info, notes = self._answer(out, advance)
-        sample = sample_of([cell], [info])
-        stage("fitting probes to the labels")
-        material = self._material(sample)
-        contest = hold(self.tracer, material)
+        second = None if out is None else begun(out, self.labels, self.terms)
+        trial = self.prepare(out, advance, stage)
         stage("certifying")
-        terms = self._terms_of(sample, contest)
-        certified = self._certify(sample, terms, contest, material) if self.proves else None
-        stage("trying other prompts")
-        raced = race(self.tracer, self.labels, self.template, self.budget)
-        verdict = judge(sample, material, certified, terms, contest, raced, notes)
-        commands = self._commands(verdict, out, _novelty(contest))
-        if self.proves and not self.balanced and out is not None and contest is not None:
-            stage("drawing rows for a second round")
-            more = self.template_name, self.terms, self.readers
-            commands += begin(out, self.tracer, self.labels, contest.refit, *more)
-        verdict = replace(verdict, advice=advise(verdict, commands))
+        if out is None or second is None:
+            return trial.conclude(out)
+        return trial.conclude(out, second, finish(out, second, self.labels))
+
+    def prepare(
+        self,
+        out: Path | None = None,
+        advance: Callable[[int], None] = _nothing,
+        stage: Callable[[str], None] = _nothing,
+    ) -> "Trial":
+        """Let every contestant answer the rows; see `run`."""
+        labels, sample, cell, notes = self.labels, None, None, self.labels.notes
+        if self.tracer is not None:
+            stage(f"asking the model about {self.items} rows")
+            task = Decider(self.tracer), labels, self.template, self.methods
+            cell, info = answer(*task, out, advance)
+            errors = cell.records["error"].dropna()
+            if not len(cell.items):
+                raise InputError(f"no example can be read; the first one: {errors.iloc[0]}")
+            if len(errors):
+                rows = counted(len(errors), "row")
+                unread = f"left out {rows} that the model cannot read; the first: {errors.iloc[0]}"
+                _log.warning("%s. A certificate counts such a row as broken", unread)
+                notes = (*notes, unread)
+            answered = {str(id) for id in cell.items["id"]}
+            labels = replace(labels, rows=tuple(r for r in labels.rows if r.id in answered))
+            sample = sample_of([cell], [info])
+        stage("fitting probes to the labels")
+        settings = self.readers, self.named, self.balanced, self.terms.error, self.cheap
+        material = Material(labels, self.template, cell, *settings)
+        contest = hold(self.tracer, material)
+        if contest is None and self.tracer is None:
+            raise InputError(
+                "too few labels for a probe: label more rows of at least two options, or give a "
+                "language model (--model)"
+            )
+        raced = Race()
+        if self.tracer is not None:
+            stage("trying other prompts")
+            raced = race(self.tracer, self.labels, self.template, self.budget)
+        return Trial(self, sample, material, contest, raced, notes)
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A trial whose contestants have answered.
+
+    Attributes:
+        sample: The rows that the model answered; None without a model.
+        contest: Probes and baselines; None if there are too few labels.
+        raced: Results of other prompts.
+        notes: Guesses and warnings about the table.
+    """
+
+    job: TryJob
+    sample: Sample | None
+    material: Material
+    contest: Contest | None
+    raced: Race
+    notes: tuple[str, ...]
+
+    @property
+    def terms(self) -> Terms:
+        """The terms with the methods that are tested."""
+        terms = self.job.terms
+        if self.contest is None:
+            return terms if self.sample is None else replace(terms, methods=self.sample.methods)
+        # Corrections have no class weights, and with an error the promise is about the probe.
+        alone = self.sample is None or self.job.balanced or terms.error is not None
+        corrections: tuple[str, ...] = ()
+        if self.sample is not None and not alone:
+            corrections = self.sample.methods
+        return replace(terms, methods=(*corrections, self.contest.probe.name))
+
+    def begin(self, out: Path) -> list[str]:
+        """Draw rows for a second round, and return lines that explain them; [] for none."""
+        if self.contest is None or self.job.balanced:
+            return []
+        return begin(out, self._decider, self.job.labels, self._policy, self.job.terms)
+
+    def _decider(self, probe: Probe) -> Decider:
+        tracer = self.job.tracer if probe.needs_model else None
+        template = self.job.template_name
+        return Decider(tracer, probes=[probe], encoders=self.job.readers, template=template)
+
+    def _policy(self) -> tuple[Probe, Sequence[Rung]]:
+        """Return the best probe, fitted to all labels, and its share against error."""
+        assert self.contest is not None
+        kind, places = self.contest.best, np.arange(len(self.material.truths))
+        return self.contest.refit(kind), self.contest.steps(self.contest.crossed[kind], places)
+
+    def conclude(
+        self,
+        out: Path | None = None,
+        second: SecondRound | None = None,
+        proof: Proof | None = None,
+        *,
+        draws: bool = True,
+    ) -> Verdict:
+        """Test the best method, and return the verdict; with a folder, write all results to it.
+
+        Args:
+            out: The folder.
+            second: A second round that was begun there, with its `proof`.
+            proof: What the labels of the second round prove.
+            draws: False if the caller draws the rows of a second round.
+        """
+        first: tuple[str, ...] = ()
+        if second is not None and proof is not None:
+            proven, served = self._by_round(second, proof)
+            first, more = (proof.words,), [proof.advice] if proof.advice else []
+        else:
+            more = self.begin(out) if out is not None and draws else []
+            # Labels of a second round prove the errors, so this half does not spend delta on them.
+            proven, served = self._by_halves(errors=draws and not more)
+        figures = self.material, self.sample, self.contest, self.terms, proven, self.raced
+        verdict = judge(*figures, self.notes)
+        served = self._uncertified(verdict) if served.nothing else served
+        commands = served.commands(self.job, verdict, out)
+        verdict = replace(verdict, advice=advise(verdict, [*commands, *more], first))
         if out is not None:
-            stage(f"writing {out}")
-            self._write(out, verdict, certified, contest, raced)
+            served.write(self.job, verdict, self.raced, out)
         return verdict
 
-    def _answer(
-        self, out: Path | None = None, advance: Callable[[int], None] = lambda done: None
-    ) -> tuple[Cell, RunInfo, tuple[str, ...]]:
-        """Return the model's answers, their run, and the notes on the table."""
-        task = Decider(self.tracer), self.labels, self.template, self.methods
-        cell, info = answer(*task, out, advance)
-        notes, errors = self.labels.notes, cell.records["error"].dropna()
-        if not len(cell.items):
-            raise InputError(f"no example can be read; the first one: {errors.iloc[0]}")
-        if len(errors):
-            rows = counted(len(errors), "row")
-            unread = f"left out {rows} that the model cannot read; the first: {errors.iloc[0]}"
-            _log.warning("%s. A certificate counts such a row as broken", unread)
-            notes = (*notes, unread)
-        return cell, info, notes
+    def _by_round(self, second: SecondRound, proof: Proof) -> tuple[Proven, Served]:
+        """Return what the labels of a second round prove."""
+        assert self.contest is not None
+        drawn = proof.drawn if proof.certificate is not None else None
+        proven = Proven(None, proof.automation, self.contest.best, second.probe.name, drawn)
+        return proven, Served(second.probe, proof.certificate)
 
-    def _terms_of(self, sample: Sample, contest: Contest | None) -> Terms:
-        """Return the terms with the methods that are tested."""
+    def _by_halves(self, *, errors: bool) -> tuple[Proven, Served]:
+        """Test corrections on all labels, and the probe on the half that did not fit it."""
+        contest, sample, terms = self.contest, self.sample, self.terms
+        enough = sample is not None and sample.items.group_count >= terms.least
         if contest is None:
-            return replace(self.terms, methods=sample.methods)
-        probe = contest.probe.name
-        # Corrections have no class weights.
-        return replace(self.terms, methods=(probe,) if self.balanced else (*sample.methods, probe))
+            if sample is None or not enough or self.job.balanced:
+                return Proven(), Served()
+            tested = outcome(sample, terms, self._questions)
+            automation = tested.finding.automation
+            sure = automation is not None and automation.rung(terms.delta) is not None
+            chosen = tested.finding.chosen is not None or sure
+            return Proven(tested, automation), Served(None, tested.certificate if chosen else None)
+        gained = self._gained(sample, contest) if sample is not None and enough else None
+        automation = None
+        if terms.error is not None and errors:
+            automation = _automation(contest, terms.error, terms.delta)
+        certificate = self._certificate(gained, automation)
+        if certificate is None or not is_probe(certificate.policy.method):
+            return Proven(gained, automation), Served(None, certificate)
+        named = contest.kind, contest.probe.name
+        return Proven(gained, automation, *named), Served(contest.probe, certificate)
 
-    def policy(self) -> Probe | None:
-        """Return the probe fitted to all labels, for a second round; None with too few labels."""
-        cell, info, _ = self._answer()
-        return policy_of(self.tracer, self._material(sample_of([cell], [info])))
-
-    def _material(self, sample: Sample) -> Material:
-        """Return the answered items in the form that the contest takes."""
-        (cell,) = sample.cells
-        rows = {row.id: row for row in self.labels.rows}
-        answered = [rows[str(id)] for id in cell.items["id"]]
-        texts, questions, truths, *_ = zip(*answered, strict=True)
-        labelled = texts, questions, truths, sample.items.groups, cell
-        return Material(*labelled, self.template, self.readers, self.balanced)
-
-    def _certify(
-        self, sample: Sample, terms: Terms, contest: Contest | None, material: Material
-    ) -> Outcome | None:
-        """Test the corrections on all labels, and each probe on those it was not fitted to."""
-        if sample.items.group_count < terms.least:
+    def _gained(self, sample: Sample, contest: Contest) -> Outcome | None:
+        """Test each method's gain over the model; the probe's on labels that did not fit it."""
+        terms, items, material = self.terms, sample.items, self.material
+        tested = contest.tested[material.answered]
+        if not tested.any():
             return None
-        question = self.labels.question
-        questions = () if question is None else (question_digest(question),)
-        if contest is None:
-            return None if self.balanced else outcome(sample, terms, questions)
-        items, tested, name = sample.items, contest.tested, contest.probe.name
-        truths = np.array(material.truths)
 
         def evidence(base: np.ndarray, shown: np.ndarray) -> Evidence:
             """Return the evidence that answers are better than others on the labels of the test."""
             return Evidence.of(base[tested], shown[tested], items.groups[tested])
 
-        probe = Trial(Policy((name,), 0.0, name), 1.0, evidence(items.mc1_base > 0, contest.right))
-        finding = judge_trials(trials(items, sample.scalar, terms, sample.failed, probe), terms)
-        controls = sample.controls(finding)
-        certified = Outcome(sample, finding, controls, questions)
+        name, probe = contest.probe.name, right_of(material, contest.shown)[material.answered]
+        trial = Tested(Policy((name,), 0.0, name), 1.0, evidence(items.mc1_base > 0, probe))
+        finding = judge_trials(trials(items, sample.scalar, terms, sample.failed, trial), terms)
+        result = Outcome(sample, finding, sample.controls(finding), self._questions)
         if finding.chosen is None:
-            return certified
-        shown = contest.right
+            return result
+        shown = items.right(finding.policy)
         if is_probe(finding.policy.method):
-            mark = contest.probe.certified(FRACTION)
-            certified = replace(
-                certified, questions=(mark.question,), probe=mark, likeness=contest.likeness
+            mark, shown = contest.probe.certified(FRACTION), probe
+            result = replace(
+                result, questions=(mark.question,), probe=mark, likeness=contest.likeness
             )
-        else:
-            shown = items.right(finding.policy)
         # The baselines are fitted to one half of the labels, so even a correction is compared
         # with them on the other half.
         baselines = {
-            baseline: evidence(answers == truths, shown).with_failed(sample.failed)
-            for baseline, answers in contest.baselines.items()
+            name: evidence((answers == material.truths)[material.answered], shown)
+            for name, answers in contest.baselines.items()
         }
-        return replace(certified, baselines=baselines)
+        failed = {name: one.with_failed(sample.failed) for name, one in baselines.items()}
+        return replace(result, baselines=failed)
 
     @property
-    def _settings(self) -> dict[str, Any]:
-        """The options that select the model, its template and its encoders, by name."""
-        source = self.tracer.source
-        settings: dict[str, Any] = {"model": str(source.get("path", source["model"]))}
-        if self.template_name is not None:
-            settings["template"] = self.template_name
-        if encoders := [str(r.place) for r in self.readers if not installed(r.name)]:
-            settings["encoder"] = encoders
-        return settings
+    def _questions(self) -> tuple[str, ...]:
+        question = self.job.labels.question
+        return () if question is None else (question_digest(question),)
 
-    def commands_of_proof(self, out: Path) -> list[str]:
-        """Return the commands that use the result of a second round, each after its purpose."""
-        files = {"certificate": CERTIFICATE, "probe": [PROBE], "questions": QUESTIONS}
-        return _serve_from(out, self._settings | files)
+    def _certificate(
+        self, gained: Outcome | None, automation: Automation | None
+    ) -> Certificate | None:
+        """Return the certificate of what is proven; None if nothing is."""
+        assert self.contest is not None
+        probe, terms = self.contest.probe, self.terms
+        sure = automation is not None and automation.rung(terms.delta) is not None
+        if gained is not None and gained.finding.chosen is not None:
+            finding = replace(gained.finding, automation=automation if sure else None)
+            certificate = replace(gained, finding=finding).certificate
+            return replace(certificate, subject=probe.subject) if certificate.probe else certificate
+        if automation is None or not sure:
+            return None
+        labels = self.job.labels
+        more = {
+            "probe": probe.certified(FRACTION),
+            "reference": {LIKENESS: self.contest.likeness},
+            "benchmarks": {labels.digest_name: labels.fingerprint},
+        }
+        return automating(probe, terms, automation, more)
 
-    def _commands(self, verdict: Verdict, out: Path | None, novelty: dict[str, float]) -> list[str]:
-        """Return the commands that use a verdict, each after a line with its purpose."""
-        if out is None:
-            return ["Run it again with --out FOLDER to get the files that serve the result."]
-        contest, method, settings = verdict.contest, verdict.certificate.method, self._settings
-        if method is None:
-            (out / SETTINGS).unlink(missing_ok=True)
-            lines = [
-                "Nothing is certified. To serve the model unchanged:",
-                f"lastword serve{_flags(settings)}",
-            ]
-            probe, value = contest.probe, contest.value
-            if probe is not None and value(contest.line(probe)) > value(contest.model):
-                questions = {"questions": out / QUESTIONS} if contest.classes else {}
-                settings |= questions | {"probe": out / UNCERTIFIED} | novelty
-                lines += [
-                    "To serve an uncertified probe, fitted to all labels, at your own risk:",
-                    f"lastword serve{_flags(settings)}",
-                ]
-            return lines
-        settings["certificate"] = CERTIFICATE
-        if contest.classes:
-            settings["questions"] = QUESTIONS
-        if method == contest.probe:
-            settings |= novelty if contest.classes else novelty | {"probe": [PROBE]}
-        return _serve_from(out, settings)
-
-    def _write(
-        self,
-        out: Path,
-        verdict: Verdict,
-        certified: Outcome | None,
-        contest: Contest | None,
-        raced: Race,
-    ) -> None:
-        """Write the results into the folder of the records."""
-        method = verdict.certificate.method
-        for name in (CERTIFICATE, PROBE, UNCERTIFIED):
-            (out / name).unlink(missing_ok=True)  # from a run with other labels
-        if contest is not None:
-            contest.probe.write(out / PROBE)
-            if method is None:
-                contest.refit().write(out / UNCERTIFIED)
-        if certified is not None and method is not None:
-            write_text(out / CERTIFICATE, certified.certificate.to_toml())
-        if (question := self.labels.question) is not None:
-            probes = {"answer": PROBE} if method is not None and is_probe(method) else {}
-            write_questions(out / QUESTIONS, {"answer": question}, probes)
-        for prompt in raced.prompts:
-            template = prompt.template
-            if not isinstance(template, Template) or prompt.probe:
-                continue
-            if template.name not in TEMPLATES:
-                write_text(out / file_of(prompt.name), template.text)
-        self.write_verdict(verdict, out)
-        texts = self._texts
-        rows = [(r.id, texts[r.id], r.truth, r.model, r.shown) for r in verdict.contest.answers]
-        write_text(out / ANSWERS, "".join(map(csv_line, [_ANSWER_COLUMNS, *rows])))
-
-    def write_verdict(self, verdict: Verdict, out: Path) -> None:
-        """Write a verdict and its page to a folder."""
-        write_text(out / FILE, to_json(verdict.to_dict()) + "\n")
-        write_page(verdict, self._texts, out)
-
-    @property
-    def _texts(self) -> dict[str, str]:
-        """The text of each labelled row by its id."""
-        return {row.id: row.text for row in self.labels.rows}
+    def _uncertified(self, verdict: Verdict) -> Served:
+        """Return the best probe, fitted to all labels, if it is better than the model."""
+        contest, model = verdict.contest, verdict.contest.model
+        if self.contest is None or contest.best != contest.probe:
+            return Served()
+        if model is not None and contest.value(contest.line(contest.best)) <= contest.value(model):
+            return Served()
+        return Served(self.contest.refit(self.contest.best))
 
 
-def _flags(settings: Mapping[str, Any]) -> str:
-    """Return options as flags of a command."""
-    pairs = (
-        (name, each)
-        for name, value in settings.items()
-        for each in (value if isinstance(value, list) else [value])
-    )
-    return "".join(f" --{name} {each}" for name, each in pairs)
+def _automation(contest: Contest, error: float, delta: float) -> Automation:
+    """Test the errors of a probe's answers on the half of the labels that did not fit it."""
+    places = np.flatnonzero(contest.tested)
+    table = contest.shown[places]
+    confidence, wrong = table.max(axis=1), ~right_of(contest.material, table, places)
+    rows = len(places)
+    ladder = plan(contest.planned, confidence, rows=rows, error=error, level=delta, drawn=False)
+    groups = contest.material.groups[places]
+    return Automation(error, ladder.test(confidence, wrong, groups, confidence, delta))
 
 
-def _serve_from(out: Path, settings: Mapping[str, Any]) -> list[str]:
-    """Write the settings to a folder; return the commands that use them, after their purpose."""
-    write_text(out / SETTINGS, tomli_w.dumps(settings))
-    decide = ["To answer a text:", f"lastword decide {out} --text 'A NEW TEXT'"]
-    serve = ["To serve it:", f"lastword serve {out}"]
-    return decide + serve if "questions" in settings else serve
-
-
-def _novelty(contest: Contest | None) -> dict[str, float]:
-    """Return the option that defers texts unlike the labels, at a level that they allow."""
-    linear = None if contest is None else contest.probe.linear
-    return {} if linear is None else {"novelty": float(f"{linear.likeness.level():g}")}
-
-
-def template_for(tracer: Tracer, name: str | None) -> Template:
+def template_for(tracer: Tracer | None, name: str | None) -> Template:
     """Return the prompt template of this name; None chooses the model's default.
 
     Raises:
         InputError: No such template.
     """
-    return template_of(name or (DEFAULT if tracer.chat is None else CHAT))
+    return template_of(name or (DEFAULT if tracer is None or tracer.chat is None else CHAT))
 
 
 def ready(
-    tracer: Tracer,
+    tracer: Tracer | None,
     labels: Labels,
     terms: Terms,
     *,
     template: str | None = None,
     budget: float = BUDGET,
     readers: Sequence[Encoder] = (),
+    named: Sequence[str] = (),
     objective: str = ACCURACY,
+    prefer: str = "accurate",
 ) -> TryJob:
     """Return the trial of labelled examples on a model.
 
     Raises:
-        InputError: No such template, level or objective.
+        InputError: No such template, level, objective or preference, or no contestant.
     """
     if objective not in (ACCURACY, BALANCED):
         raise InputError(f"--objective is accuracy or balanced, not {objective!r}")
     if objective == BALANCED and labels.question is None:
         raise InputError("--objective balanced needs the same options for every row")
+    if prefer not in ("accurate", "cheap"):
+        raise InputError(f"--prefer is accurate or cheap, not {prefer!r}")
+    if tracer is None and (labels.question is None or not readers):
+        why = "options that differ by row need" if labels.question is None else "a trial needs"
+        raise InputError(f"{why} a language model (--model){'' if readers else ' or an encoder'}")
     return TryJob(
         tracer,
         labels,
@@ -367,13 +398,15 @@ def ready(
         budget,
         template,
         tuple(readers),
+        tuple(named),
         balanced=objective == BALANCED,
+        cheap=prefer == "cheap",
     )
 
 
 def try_labels(
     source: Any,
-    tracer: Tracer,
+    tracer: Tracer | None = None,
     *,
     template: str | None = None,
     budget: float = BUDGET,
@@ -381,43 +414,47 @@ def try_labels(
     promise: Promise = "gain",
     alpha: float = 0.05,
     delta: float = 0.05,
+    error: float | None = None,
     readers: Sequence[Encoder | str | Path] = (),
     objective: str = ACCURACY,
+    prefer: str = "accurate",
     **table: Unpack[TableKeywords],
 ) -> Verdict:
-    """Test a model on labelled examples: what to run, how much it gains, and how certain that is.
+    """Compare methods on labelled examples: what to run, how much it gains, how much it answers.
 
     Args:
         source: Path of a CSV, TSV, Excel, JSON lines or Parquet file; a data frame, or
             dictionaries.
-        tracer: The model.
+        tracer: The language model; None to try encoders and words alone.
         template: `decide/plain`, `decide/listed`, `decide/chat`, or a Jinja file.
         budget: Seconds for trying other prompts.
-        out: Folder for records, certificate, probes, question, verdict and its page.
+        out: Folder for records, certificate, probe, question, verdict and its page.
         promise: `gain`: accuracy is higher than the model's. `breaks`: in addition, at most a
             share `alpha` of all answers is broken.
-        alpha: Maximum share of answers broken, for `breaks`; in [0, 1].
+        alpha: Maximum share of answers broken, for `breaks`; in (0, 1).
         delta: Maximum probability that the guarantee does not hold; in (0, 1).
+        error: Maximum share of wrong answers among those that are given; None for no such promise.
         readers: Sentence encoders that take part: an `Encoder`, a hub name, a folder, `minilm` or
             `mpnet`.
         objective: `accuracy`, or `balanced`: probes are fitted and ranked by mean recall.
+        prefer: `accurate`, or `cheap`: the cheapest method within half a standard error of the
+            best.
         **table: The columns `text`, `label`, `id` and `group`, the `choices`, `describe`,
             `instructions` and `encoding`, as in `TableOptions`.
 
     Raises:
         InputError: The table cannot be read, or a column cannot be guessed.
     """
+    encoders = [one if isinstance(one, Encoder) else Encoder(one) for one in readers]
     job = ready(
         tracer,
         read_labels(source, TableOptions(**table)),
-        Terms(alpha, delta, methods=CERTIFIABLE, promise=promise),
+        Terms(alpha, delta, error, methods=CERTIFIABLE, promise=promise),
         template=template,
         budget=budget,
-        readers=[one if isinstance(one, Encoder) else Encoder(one) for one in readers],
+        readers=encoders,
+        named=[encoder_name(one.name) for one in encoders],
         objective=objective,
+        prefer=prefer,
     )
     return job.run(None if out is None else Path(out))
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

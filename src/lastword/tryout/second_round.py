@@ -1,15 +1,19 @@
-"""Second round of a trial: a fixed policy, and the rows that test it (section 20).
+"""Second round of a trial: a fixed probe, and the rows that test it (sections 20 and 23).
 
-second = SecondRound.start(tracer, labels, probe, template)
+Without `error` they are rows on which the probe and the model differ, and prove a gain. With it
+they are rows that would be answered, and prove the share of wrong answers among them.
+
+second = SecondRound.start(decider, probe, labels, terms)
 rows = second.ask()                      # 40 texts by id, in random order
 second.tell({id: "refund", other: None})  # None: skipped
 proof = second.verdict()
-proof.certificate                        # None if the gain is not proven
+proof.certificate                        # None if nothing is proven
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -17,39 +21,42 @@ import numpy as np
 from lastword.decide.answer import Answer, Probed
 from lastword.decide.answerers import Reading
 from lastword.decide.decider import Decider
-from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
 from lastword.files.strict_json import from_json, to_json
 from lastword.files.wording import counted
-from lastword.model.encoder import Encoder
 from lastword.probes.probe import Probe
-from lastword.trust.certificate import Certificate
+from lastword.trust.automation import Automation, Ladder, Rung, labels_to_prove, plan
+from lastword.trust.certificate import Certificate, now
 from lastword.trust.claims import Finding, Trial
 from lastword.trust.drift import LIKENESS, rounded
 from lastword.trust.evidence import Evidence
 from lastword.trust.groups import SEED
-from lastword.trust.policy import Promise, family
+from lastword.trust.policy import family
 from lastword.trust.second_round import ROWS, DrawnRows, chance_of_proof, deal
 from lastword.trust.terms import Terms
+from lastword.trust.words import answered
 from lastword.tryout.labels import Labels
 
-_SCHEMA, _QUESTION, _TOGETHER, _REFERENCE = 1, "answer", 64, 1000
+_SCHEMA, _QUESTION, _TOGETHER, _REFERENCE = 2, "answer", 64, 1000
+_MOST_ROWS = 120  # maximum number of rows per look
 
 
 @dataclass(frozen=True)
-class DifferingRow:
-    """A text to which policy and model give different answers.
+class PoolRow:
+    """A text without a label, with the answers to it.
 
     Attributes:
         id: The row's id in the table.
-        policy: The policy's answer.
-        model: The model's answer.
+        policy: The probe's answer.
+        model: The model's answer, if it differs and was needed.
+        confidence: The probability of the probe's answer.
     """
 
     id: str
     text: str
     policy: str
-    model: str
+    model: str | None
+    confidence: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -57,26 +64,31 @@ class Proof:
     """Verdict of a second round.
 
     Attributes:
-        drawn: The counts of the rows.
-        certificate: The certificate; None if the gain is not proven.
+        certificate: The certificate; None if nothing is proven.
         words: The verdict in words.
+        drawn: The counts of the rows that test a gain; None for the share that is answered.
+        automation: The test of the share that is answered; None for a gain.
         advice: What the user can do next; empty if nothing is left to do.
     """
 
-    drawn: DrawnRows
     certificate: Certificate | None
     words: str
+    drawn: DrawnRows | None = None
+    automation: Automation | None = None
     advice: str = ""
 
 
 @dataclass
 class SecondRound:
-    """A fixed policy, and the rows that test it.
+    """A fixed probe, and the rows that test it.
 
     Attributes:
-        probe: The policy: a probe with its threshold.
-        pool: Number of texts without a label, one per group.
-        rows: Texts on which policy and model differ, in random order.
+        probe: The probe.
+        terms: The promise; with an error, that of the given answers.
+        pool: Confidence of the answers to all texts without a label, one per group.
+        rows: The texts to draw from, in random order.
+        thresholds: The rungs of the ladder, for an error.
+        look_rows: Number of rows per look.
         reference: Conformal p-values of texts in the pool, for the monitor of drift.
         benchmarks: Fingerprint of the table by its name.
         asked: Number of rows that were offered for labelling.
@@ -85,11 +97,11 @@ class SecondRound:
     """
 
     probe: Probe
-    promise: Promise
-    alpha: float
-    delta: float
-    pool: int
-    rows: tuple[DifferingRow, ...]
+    terms: Terms
+    pool: tuple[float, ...]
+    rows: tuple[PoolRow, ...]
+    thresholds: tuple[float, ...] = ()
+    look_rows: int = ROWS
     reference: tuple[float, ...] = ()
     benchmarks: Mapping[str, str] = field(default_factory=dict)
     asked: int = 0
@@ -99,54 +111,72 @@ class SecondRound:
     @classmethod
     def start(
         cls,
-        tracer: Tracer,
-        labels: Labels,
+        decider: Decider,
         probe: Probe,
-        template: str | None,
+        labels: Labels,
         terms: Terms,
-        readers: Sequence[Encoder] = (),
+        steps: Sequence[Rung] = (),
     ) -> "SecondRound":
-        """Answer every text without a label by policy and by model, and shuffle those that differ.
+        """Answer every text without a label, and shuffle those that may be drawn.
 
-        `readers` are the sentence encoders that the probe may need.
+        Args:
+            decider: Answers with the probe.
+            probe: The probe, fitted to all labels.
+            labels: The table.
+            terms: The promise.
+            steps: Share against error of the probe, by cross-fitting, for a promise with an error.
 
         Raises:
-            InputError: The probe has no threshold, or is for another model or template.
+            InputError: The probe has no threshold, but a gain is to be proven.
         """
-        if probe.threshold is None:
+        if terms.error is None and probe.threshold is None:
             raise InputError("a second round needs a probe with a threshold: run `try` again")
-        decider = Decider(tracer, probes=[probe], encoders=readers, template=template)
-        read = [*_answered(decider, probe, labels.pool)]
+        read = [*_answered(decider, probe, labels.pool, whole=terms.error is None)]
+        rows, thresholds, look_rows = [row for row, _ in read], tuple[float, ...](), ROWS
+        pool = np.array([row.confidence for row in rows])
+        if terms.error is None:
+            rows = [row for row in rows if row.model is not None]
+        elif len(pool):
+            look_rows = labels_to_prove(steps, terms.error, terms.delta / 2) or ROWS
+            look_rows = min(max(look_rows, ROWS), _MOST_ROWS)
+            level = terms.delta / 2
+            ladder = plan(steps, pool, rows=look_rows, error=terms.error, level=level)
+            thresholds = ladder.thresholds
+            rows = [row for row in rows if row.confidence >= thresholds[-1]]
         # The order is fixed before any label exists, so that the first rows are a random sample.
-        differing = [row for row, _ in read if row is not None]
-        order = deal(range(len(differing)), SEED)
+        order = deal(range(len(rows)), SEED)
         likeness = np.random.default_rng(SEED).permutation([like for _, like in read])
         return cls(
             probe,
-            terms.promise,
-            terms.alpha,
-            terms.delta,
-            len(read),
-            tuple(differing[i] for i in order),
+            replace(terms, methods=(probe.name,)),
+            tuple(pool.tolist()),
+            tuple(rows[i] for i in order),
+            thresholds,
+            look_rows,
             tuple(map(rounded, likeness[:_REFERENCE].tolist())),
             {labels.digest_name: labels.fingerprint},
         )
 
     @property
-    def open_rows(self) -> tuple[DifferingRow, ...]:
+    def open_rows(self) -> tuple[PoolRow, ...]:
         """The rows that were offered and have no label yet."""
         return tuple(row for row in self.rows[: self.asked] if row.id not in self.labels)
+
+    @property
+    def level(self) -> float:
+        """The level of the next look."""
+        return float(self.terms.delta / 2 ** (self.look + 1))
 
     @property
     def chance(self) -> float:
         """Probability that the next look proves a gain, at the leave-one-out rates."""
         figures = (int(self.probe.figures[name]) for name in ("fixed", "broken", "changed"))
         fixed, broken, changed = figures
-        rows = min(self.asked + ROWS, len(self.rows))
-        return chance_of_proof(fixed, broken, changed, rows, self.delta / 2 ** (self.look + 1))
+        rows = min(self.asked + self.look_rows, len(self.rows))
+        return chance_of_proof(fixed, broken, changed, rows, self.level)
 
-    def ask(self, k: int = ROWS) -> tuple[DifferingRow, ...]:
-        """Return the next `k` rows to label, and begin a look.
+    def ask(self) -> tuple[PoolRow, ...]:
+        """Return the next rows to label, and begin a look.
 
         Raises:
             InputError: Rows without a label are left from the last look, or no row is left.
@@ -154,14 +184,14 @@ class SecondRound:
         if self.open_rows:
             raise InputError(f"{counted(len(self.open_rows), 'row')} given out without a label yet")
         if self.asked >= len(self.rows):
-            raise InputError("every row on which policy and model differ has been given out")
-        self.asked, self.look = min(self.asked + k, len(self.rows)), self.look + 1
+            raise InputError("every row that can be drawn has been given out")
+        self.asked, self.look = min(self.asked + self.look_rows, len(self.rows)), self.look + 1
         return self.open_rows
 
     def tell(self, labels: Mapping[str, str | None]) -> None:
         """Add labels of rows that `ask` returned; None skips a row.
 
-        A label that is not an option counts as a wrong answer of policy and model alike.
+        A label that is not an option counts as a wrong answer of probe and model alike.
 
         Raises:
             InputError: A row was not offered or has a label already.
@@ -187,58 +217,73 @@ class SecondRound:
             raise InputError("tell the labels of all rows that were given out first")
         rows = self.rows[: self.asked]
         truths = [self.labels[row.id] for row in rows]
+        right = np.array([row.policy == truth for row, truth in zip(rows, truths, strict=True)])
         skipped = np.array([truth is None for truth in truths])
-        pairs = [*zip(rows, truths, strict=True)]
-        right = np.array([row.policy == truth for row, truth in pairs])
-        # A skipped row counts as broken: otherwise skipping the hard rows would help the policy.
-        base = np.array([row.model == truth for row, truth in pairs]) | skipped
-        every = np.ones(len(rows), dtype=bool)
-        # The pool has one text per group, so all rows are independent.
-        evidence = Evidence.of(base, right, np.arange(len(rows)), changed=every)
-        drawn = DrawnRows(
-            self.pool,
-            len(self.rows),
-            len(rows),
-            evidence.fixed,
-            evidence.broken,
-            int(skipped.sum()),
-            self.look,
+        if self.terms.error is not None:
+            return self._automated(rows, ~right, self.terms.error, int(skipped.sum()))
+        # A skipped row counts as broken: otherwise skipping the hard rows would help the probe.
+        base = np.array([row.model == truth for row, truth in zip(rows, truths, strict=True)])
+        return self._gained(base | skipped, right, int(skipped.sum()))
+
+    def _automated(
+        self, rows: Sequence[PoolRow], wrong: np.ndarray, error: float, skipped: int
+    ) -> Proof:
+        """Test the share of wrong answers; a skipped row counts as wrong."""
+        terms, confidence = self.terms, np.array([row.confidence for row in rows])
+        ladder, level = Ladder(error, self.thresholds, 0.0), terms.delta / 2**self.look
+        places = np.arange(len(rows))  # the pool has one text per group
+        steps = ladder.test(confidence, wrong, places, np.array(self.pool), level)
+        automation = Automation(error, steps, look=self.look)
+        certificate = None
+        if automation.rung(terms.delta) is not None:
+            certificate = automating(self.probe, terms, automation, self._more)
+        words = (
+            f"{answered(automation, terms.delta)} Of {counted(len(rows), 'labelled row')} "
+            f"{int(wrong.sum())} were answered wrong{self._skipped(skipped)}.{self._new_classes}"
         )
-        proven = drawn.proves(self.promise, self.alpha, self.delta)
+        return Proof(certificate, words, automation=automation)
+
+    def _gained(self, base: np.ndarray, right: np.ndarray, skipped: int) -> Proof:
+        every, count = np.ones(len(base), dtype=bool), len(base)
+        # The pool has one text per group, so all rows are independent.
+        evidence = Evidence.of(base, right, np.arange(count), changed=every)
+        sizes = len(self.pool), len(self.rows), count, evidence.fixed, evidence.broken
+        drawn, terms = DrawnRows(*sizes, skipped, self.look), self.terms
+        proven = drawn.proves(terms.promise, terms.alpha, terms.delta)
         certificate = self._certificate(drawn, evidence) if proven else None
-        return Proof(drawn, certificate, self._words(drawn, proven=proven))
+        return Proof(certificate, self._words(drawn, proven=proven), drawn)
+
+    @property
+    def _more(self) -> dict[str, Any]:
+        return {"reference": {LIKENESS: self.reference}, "benchmarks": dict(self.benchmarks)}
 
     def _certificate(self, drawn: DrawnRows, evidence: Evidence) -> Certificate:
-        probe = self.probe
-        terms = Terms(self.alpha, self.delta, methods=(probe.name,), promise=self.promise)
+        probe, terms = self.probe, self.terms
         ((policy, share),) = family("mix", terms.methods, terms.promise).items()
         trial = Trial(policy, share, evidence)
         # `drawn.proves` has tested the trial, at the level of the look.
         counts = evidence.items, evidence.groups, evidence.base_right
+        finding = Finding(terms, *counts, (trial,), trial, None)
+        mark = probe.certified(1.0)
         return Certificate.for_probe(
-            probe.subject,
-            Finding(terms, *counts, (trial,), trial, None),
-            probe.certified(1.0),
-            probe.template,
-            {LIKENESS: self.reference},
-            benchmarks=dict(self.benchmarks),
-            second=drawn,
+            probe.subject, finding, mark, probe.template, second=drawn, **self._more
         )
 
+    def _skipped(self, count: int) -> str:
+        return f", {count} of them skipped" if count else ""
+
     def _words(self, drawn: DrawnRows, *, proven: bool) -> str:
-        skipped = f", {drawn.skipped} of them skipped" if drawn.skipped else ""
+        delta = self.terms.delta
         counts = (
-            f"of {drawn.rows} labelled rows the policy corrected {drawn.fixed} and broke "
-            f"{drawn.broken}{skipped}; policy and model differ on {drawn.differ} of {drawn.pool} "
-            "texts"
+            f"of {drawn.rows} labelled rows the probe fixed {drawn.fixed} and broke "
+            f"{drawn.broken}{self._skipped(drawn.skipped)}; probe and model differ on "
+            f"{drawn.differ} of {drawn.pool} texts.{self._new_classes}"
         )
-        counts = f"{counts}.{self._new_classes}"
         if not proven:
-            level = drawn.level(self.delta)
-            return f"Not proven (p = {drawn.p:.2g}, level {level:.2g}): {counts}"
-        least = 100 * drawn.gain_bound(drawn.level(self.delta))
+            return f"Not proven (p = {drawn.p:.2g}, level {drawn.level(delta):.2g}): {counts}"
+        least = 100 * drawn.gain_bound(drawn.level(delta))
         return (
-            f"Proven with {100 * (1 - self.delta):g}% confidence: accuracy rises by "
+            f"Proven with {100 * (1 - delta):g}% confidence: accuracy rises by "
             f"{f'at least {least:.2g} points' if least else 'more than 0 points'}; {counts}"
         )
 
@@ -258,53 +303,76 @@ class SecondRound:
 
     def to_json(self) -> str:
         """Return the state as JSON, without the probe, which is stored separately."""
-        values = {n: v for n, v in vars(self).items() if n not in ("probe", "rows")}
+        values = {n: v for n, v in vars(self).items() if n not in ("probe", "rows", "terms")}
         rows = [asdict(row) for row in self.rows]
-        return to_json({"schema": _SCHEMA, "policy": self.probe.digest, "rows": rows, **values})
+        fixed = {"schema": _SCHEMA, "policy": self.probe.digest, "terms": asdict(self.terms)}
+        return to_json({**fixed, "rows": rows, **values})
 
     @classmethod
     def from_json(cls, text: str, probe: Probe) -> "SecondRound":
-        """Return the second round stored as JSON, with its policy.
+        """Return the second round stored as JSON, with its probe.
 
         Raises:
-            InputError: The text is not a second round, or belongs to another policy.
+            InputError: The text is not a second round, or belongs to another probe.
         """
         try:
             values: dict[str, Any] = from_json(text)
-            schema, policy, rows = (values.pop(n) for n in ("schema", "policy", "rows"))
+            schema, policy, rows, terms = (
+                values.pop(name) for name in ("schema", "policy", "rows", "terms")
+            )
             if schema != _SCHEMA:
                 raise InputError(f"its schema is {schema}, expected {_SCHEMA}")
             if policy != probe.digest:
                 raise InputError("it was drawn for another policy")
-            values["reference"] = tuple(values["reference"])
-            return cls(probe=probe, rows=tuple(DifferingRow(**row) for row in rows), **values)
+            values |= {name: tuple(values[name]) for name in ("reference", "pool", "thresholds")}
+            fixed = Terms(**terms | {"methods": tuple(terms["methods"])})
+            return cls(probe, fixed, rows=tuple(PoolRow(**row) for row in rows), **values)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(f"this is not a second round: {error}") from error
 
 
+def automating(
+    probe: Probe, terms: Terms, automation: Automation, more: Mapping[str, Any]
+) -> Certificate:
+    """Return the certificate that a probe errs seldom where it answers, dated now."""
+    policy = next(iter(family("mix", (probe.name,), terms.promise)))
+    return Certificate(
+        probe.subject,
+        replace(terms, methods=(probe.name,)),
+        policy,
+        automation=automation,
+        templates=(probe.template,),
+        versions={"lastword": version("lastword")},
+        date=now(),
+        **{"probe": probe.certified(1.0), **more},
+        questions=(probe.certified(1.0).question,),
+    )
+
+
 def _answered(
-    decider: Decider, probe: Probe, pool: Mapping[str, str]
-) -> Iterator[tuple[DifferingRow | None, float]]:
-    """Yield each readable text as a row, if policy and model differ on it, and its likeness."""
+    decider: Decider, probe: Probe, pool: Mapping[str, str], *, whole: bool
+) -> Iterator[tuple[PoolRow, float]]:
+    """Yield each readable text with its answers, and its likeness to the labelled ones.
+
+    With `whole` the model's answer is computed even where the probe is certain.
+    """
     ready, texts = decider.prepare({_QUESTION: probe.question}), [*pool.items()]
     for first in range(0, len(texts), _TOGETHER):
         some = texts[first : first + _TOGETHER]
-        # `whole` makes the decider compute the model's answer even where the probe is certain.
-        plans = decider.plan_many([(text, id) for id, text in some], ready, Reading(whole=True))
+        plans = decider.plan_many([(text, id) for id, text in some], ready, Reading(whole=whole))
         pairs = [*zip(some, plans, strict=True)]
         sound = [(row, plan[0]) for row, plan in pairs if isinstance(plan, list)]
         answers = decider.answer([work for _, work in sound])
         for ((id, text), _), answer in zip(sound, answers, strict=True):
             if isinstance(answer, Answer):
-                yield _difference(id, text, answer)
+                yield _row(id, text, answer)
 
 
-def _difference(id: str, text: str, answer: Answer) -> tuple[DifferingRow | None, float]:
-    """Return the row if policy and model differ on it, and the likeness of its text."""
-    assert isinstance(answer.decision, Probed)
+def _row(id: str, text: str, answer: Answer) -> tuple[PoolRow, float]:
+    """Return a row with the answers to it, and the likeness of its text."""
     how = answer.decision
+    assert isinstance(how, Probed) and answer.choice is not None
+    model = how.model if how.corrected else None
+    confidence = float(answer.probabilities.max())
     like = 1.0 if how.likeness is None else how.likeness
-    if not how.corrected or how.model is None:
-        return None, like
-    assert answer.choice is not None
-    return DifferingRow(id, text, str(answer.choice), how.model), like
+    return PoolRow(id, text, str(answer.choice), model, confidence), like

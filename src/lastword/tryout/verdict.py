@@ -1,14 +1,16 @@
 """Verdict of a trial, in five parts, which are the objects of `verdict.json`."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
-
+from lastword.trust.automation import Estimate
+from lastword.tryout.contest import SIMPLE
 from lastword.tryout.prompts import WITH_PROBE
 
-FILE, SCHEMA = "verdict.json", 1
+FILE, SCHEMA = "verdict.json", 2
 ACCURACY, BALANCED = "accuracy", "balanced"
+MODEL = "the model"
 
 
 @dataclass(frozen=True)
@@ -40,28 +42,37 @@ class Standing:
 
 @dataclass(frozen=True)
 class Class:
-    """The recall of one label.
+    """One label: its recall, and the answers about it that are given.
 
     Attributes:
         items: The number of rows with this label.
-        model: Recall of the model.
+        model: Recall of the model; None without a model.
         corrected: Recall of the best contestant.
+        share: Share of its rows that the best contestant answers at the threshold.
+        error: Share of wrong answers among these; None if there are none.
     """
 
     label: str
     items: int
-    model: float
+    model: float | None
     corrected: float
+    share: float = 1.0
+    error: float | None = None
 
 
 @dataclass(frozen=True)
 class RowAnswer:
-    """The answers to one row: the right one, the model's, and the best contestant's."""
+    """The answers to one row: the right one, the model's if it has one, and the best contestant's.
+
+    Attributes:
+        confidence: The probability of the best contestant's answer.
+    """
 
     id: str
     truth: str
-    model: str
+    model: str | None
     shown: str
+    confidence: float
 
 
 @dataclass(frozen=True)
@@ -69,12 +80,12 @@ class Examples:
     """The labelled table.
 
     Attributes:
-        model: The model's name.
-        items: Number of labelled rows that the model answered.
+        model: The language model's name; None without one.
+        items: Number of labelled rows.
         notes: Guesses and warnings about the table.
     """
 
-    model: str
+    model: str | None
     items: int
     notes: tuple[str, ...] = ()
 
@@ -87,32 +98,35 @@ class Standings:
         lines: Chance, the model without the text, the model, each correction, probes, baselines.
         best: The certified contestant, or else the correction or probe that is best by the
             objective. `classes` and `answers` are about it.
-        correction: The correction with the best accuracy.
-        probe: The certified probe, or else the first one; None if there is none.
-        cost: Cost of an answer by the probe, relative to the model's answer.
-        simple: The largest class or the bag of words, if it is at most one standard error below
-            `best` by the objective; else None.
-        classes: Recall per label; empty if options differ by row.
+        cheaper: A cheaper contestant within half a standard error of `best`; None if there is none.
+        saves: Share of the compute of an answer that it saves.
+        correction: The correction with the best accuracy; None without a model.
+        probe: The name of the best or certified probe; None if there is none.
+        cost: Compute of an answer by `best`, relative to the model's; None if unknown.
+        classes: Results by label; empty if options differ by row.
         answers: The answers to each row by `best`, limited by the certificate; those of a probe
             are cross-validated.
         prompts: The model with other prompts, and a cross-validated probe with the best of them,
             on rows that are not examples. `fixed` and `broken` compare on the same rows: the
             model with its current prompt, a probe with `best`.
         prompts_left_out: Prompts that were not tested, with the reason.
+        named: Contestants with an encoder that the user named; they are always shown.
         objective: `accuracy` or `balanced` (mean recall); contestants are ranked by it.
         constant: The answer of the constant baseline; None if options differ by row.
     """
 
     lines: tuple[Standing, ...]
     best: str
-    correction: str
+    cheaper: str | None = None
+    saves: float = 0.0
+    correction: str | None = None
     probe: str | None = None
     cost: float | None = None
-    simple: str | None = None
     classes: tuple[Class, ...] = ()
     answers: tuple[RowAnswer, ...] = ()
     prompts: tuple[Standing, ...] = ()
     prompts_left_out: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
     objective: str = ACCURACY
     constant: str | None = None
 
@@ -121,24 +135,24 @@ class Standings:
         return next(line for line in self.lines if line.name == name)
 
     @property
-    def model(self) -> Standing:
-        """The uncorrected model."""
-        return self.line("the model")
+    def model(self) -> Standing | None:
+        """The uncorrected model; None without one."""
+        return next((line for line in self.lines if line.name == MODEL), None)
 
     def value(self, line: Standing) -> float:
         """Return the figure that a line is ranked by: accuracy or mean recall."""
         return line.right if line.worth is None else line.worth
 
     @property
-    def useless(self) -> bool:
-        """True if the model's interval does not lie above chance."""
-        return self.model.low <= self.line("chance").right
+    def simple(self) -> Standing | None:
+        """The better baseline without a model; None if none was fitted."""
+        baselines = [line for line in self.lines if line.name in SIMPLE]
+        return max(baselines, key=self.value, default=None)  # the first on ties
 
     @property
-    def macro(self) -> tuple[float, float]:
-        """Mean recall over labels, of the model and of the best contestant."""
-        recalls = [(one.model, one.corrected) for one in self.classes]
-        return (np.nan, np.nan) if not recalls else tuple(np.mean(recalls, axis=0).tolist())
+    def useless(self) -> bool:
+        """True if the model's interval does not lie above chance."""
+        return self.model is not None and self.model.low <= self.line("chance").right
 
     @property
     def better_prompt(self) -> Standing | None:
@@ -197,6 +211,31 @@ class Guarantee:
 
 
 @dataclass(frozen=True)
+class Answered:
+    """Which share of texts is answered at which error; other texts go to a person.
+
+    Attributes:
+        estimates: The share that `best` answers at 5, 10 and 20% error, by cross-validation.
+        curves: Pairs of share and error by contestant, by cross-validation.
+        error: The error that was asked for; None if no promise was.
+        share: The share that is proven to be answered at this error; None if none is.
+        threshold: The minimum confidence of these answers.
+        proven: Pairs of share and error of the thresholds that passed, on the labels that test.
+        tested: Number of labels that tested.
+        needed: Number of further labels that would probably prove the promise; None if unknown.
+    """
+
+    estimates: tuple[Estimate, ...] = ()
+    curves: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    error: float | None = None
+    share: float | None = None
+    threshold: float | None = None
+    proven: tuple[tuple[float, float], ...] = ()
+    tested: int = 0
+    needed: int | None = None
+
+
+@dataclass(frozen=True)
 class DepthAccuracy:
     """Accuracy by depth, and by number of labels.
 
@@ -214,16 +253,16 @@ class Advice:
     """The verdict in words.
 
     Attributes:
-        headline: The method to run with its gain and cost, or else the most promising one.
+        headline: One line of at most 12 words: what is answered at which error, or what to use.
+        shares: Lines about the share that is answered at 5, 10 and 20% error.
         guarantee: Sentences about the certificate, or about the way to one.
         commands: The commands that use the result, each after a line with its purpose.
-        text: All of it with the bars of every contestant, as a terminal shows it.
     """
 
     headline: str = ""
+    shares: tuple[str, ...] = ()
     guarantee: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
-    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -233,16 +272,16 @@ class Verdict:
     table: Examples
     contest: Standings
     certificate: Guarantee
+    answered: Answered = field(default_factory=Answered)
     depths: DepthAccuracy = field(default_factory=DepthAccuracy)
     advice: Advice = field(default_factory=Advice)
 
     def __str__(self) -> str:
-        """Return the whole text of the verdict."""
-        return self.advice.text
+        """Return the text of the verdict, without its bars."""
+        advice = self.advice
+        parts = (advice.headline,), advice.shares, advice.guarantee, advice.commands
+        return "\n".join(line for part in parts for line in part)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of `verdict.json`, as plain JSON values."""
-        values = asdict(self)
-        del values["advice"]["text"]
-        values["contest"] |= {"macro": self.contest.macro, "useless": self.contest.useless}
-        return {"schema": SCHEMA, **values}
+        return {"schema": SCHEMA, **asdict(self)}

@@ -1,0 +1,392 @@
+"""Fits probes and a bag of words to labels, and holds the contest.
+
+The certified probe is fitted to one half of the labels and tested on the other half. The first half
+also chooses the kind of probe, by leave-one-out.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+import numpy as np
+from scipy.special import softmax
+
+from lastword.decide.states import read_states
+from lastword.decide.subject import subject_of
+from lastword.decide.tracer import Tracer
+from lastword.errors import InputError
+from lastword.probes.controls import features_of_cell
+from lastword.probes.linear import recurring
+from lastword.probes.logit import Options
+from lastword.probes.probe import Fit, Probe, encoder_name, trained_digest
+from lastword.probes.state import (
+    POOLINGS,
+    Block,
+    LinearFit,
+    LinearProbe,
+    can_fit,
+    fit_beside,
+    fit_stacked,
+    fit_state,
+)
+from lastword.probes.threshold import (
+    answers_by_itself,
+    choose_threshold,
+    effects,
+    needs_no_model,
+)
+from lastword.probes.trajectory import TrajectoryProbe, fit_trajectory, unread
+from lastword.probes.words import bag_of_words
+from lastword.text.prompt_template import template_name
+from lastword.trust.crossfit import cross_fit
+from lastword.trust.groups import SEED
+from lastword.tryout.contest import (
+    LARGEST,
+    PROBE,
+    SIMPLE,
+    STACKED,
+    UNREAD,
+    WORDS,
+    Candidate,
+    Contest,
+    Places,
+    Table,
+    answers_of,
+    best_of,
+    right_of,
+)
+from lastword.tryout.cost import Work
+from lastword.tryout.material import FOLDS, Material, Which, class_weights
+
+
+def hold(tracer: Tracer | None, material: Material) -> Contest | None:
+    """Run the contest: of state probes if all texts have one question, else trajectory probes.
+
+    The result is None if there are too few labels for a probe.
+    """
+    if material.question is None:
+        return None if tracer is None else _by_trajectory(tracer, material)
+    if not material.enough or (tracer is None and not material.readers):
+        return None
+    return States.read(tracer, material).contest()
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """Labelled texts of one question, with their states and scores.
+
+    Attributes:
+        options: The options of the question.
+        states: Pooled states by source: `probe` for the model, or an encoder's name
+            [texts, depths, poolings, width].
+        base: The model's scores in nats [texts, options]; None unless it answered every text.
+        blind: Its scores without the text in nats [texts, options].
+    """
+
+    tracer: Tracer | None
+    material: Material
+    options: tuple[str, ...]
+    states: Mapping[str, np.ndarray]
+    base: np.ndarray | None
+    blind: np.ndarray | None
+
+    @classmethod
+    def read(cls, tracer: Tracer | None, material: Material) -> "States":
+        """Read the states of all texts."""
+        question, states = material.question, dict[str, np.ndarray]()
+        assert question is not None
+        if tracer is not None:
+            texts, template = material.texts, material.template
+            states[PROBE] = read_states(tracer, texts, question, template, POOLINGS)
+        for reader in material.readers:
+            read = read_states(reader, material.texts, question, material.template)
+            states[encoder_name(reader.name)] = read
+        base = blind = None
+        if material.cell is not None and material.whole:
+            base, blind = (material.cell.scores[n] for n in ("base_scores", "blind_scores"))
+        return cls(tracer, material, material.options[0], states, base, blind)
+
+    def contest(self) -> Contest:
+        """Return the results of all contestants."""
+        material, half = self.material, self.material.fit_half
+        chosen = self.fits(half)
+        kind = self.choose(chosen)
+        crossed = cross_fit(self.contestants, material.folds)
+        crossed[LARGEST] = self.constant(material.every, material.every)
+        crossed = {name: crossed[name] for name in (*SIMPLE, *chosen)}  # the cheapest first
+        probe = self.probe(chosen[kind])
+        assert probe.linear is not None
+        source = PROBE if self.tracer is not None else [*self.states][0]
+        by_depth, curve = self.curve(source)
+        return Contest(
+            material=material,
+            crossed=crossed,
+            kind=kind,
+            chosen=chosen[kind],
+            probe=probe,
+            shown=self.probabilities(chosen[kind], material.every),
+            names={kind: one.fit.name for kind, one in self.fitted_to_all.items()},
+            baselines={
+                name: answers_of(material, table)
+                for name, table in self.simple(half, material.every).items()
+            },
+            refit=cache(self.refit),
+            costs={name: self.work.cost(one.fit, one.asks) for name, one in chosen.items()},
+            likeness=tuple(probe.linear.likeness_p(self.rows(probe.linear, ~half)).tolist()),
+            by_depth=by_depth if source == PROBE else np.empty(0),
+            curve=curve,
+        )
+
+    @cached_property
+    def work(self) -> Work:
+        """The compute of an answer."""
+        return Work.of(self.tracer, self.material)
+
+    @cached_property
+    def weights(self) -> dict[str, float] | None:
+        """The weight of each class in fits; None for accuracy, where all are 1."""
+        if not self.material.balanced:
+            return None
+        # The weights must not depend on the labels that test the probe.
+        return class_weights(self.material.truths[self.material.fit_half].tolist(), self.options)
+
+    def fits(self, among: Which) -> dict[str, Candidate]:
+        """Fit a probe to each source of states, to pairs of them, and one over the model's scores.
+
+        Returns:
+            The probes by kind, the cheapest first.
+        """
+        labels, weights = self.material.truths[among].tolist(), self.weights
+        fits = {
+            name: fit_state(
+                states[among],
+                labels,
+                poolings=POOLINGS[: states.shape[2]],
+                encoder="" if name == PROBE else name,
+                weights=weights,
+            )
+            for name, states in self.states.items()
+        }
+        for name in [name for name in fits if PROBE in fits and name != PROBE]:
+            # Only the two layers that were chosen alone are combined: all pairs would be too many.
+            model, other = fits[PROBE], fits[name]
+            rows = self.rows(model.probe, among), self.rows(other.probe, among)
+            fits[f"{PROBE}+{name}"] = fit_beside(model, other, rows, labels, weights=weights)
+        candidates = {name: self.candidate(fit, among) for name, fit in fits.items()}
+        candidates = dict(sorted(candidates.items(), key=lambda one: self.work.of_fit(one[1].fit)))
+        if self.base is not None:
+            first = self.choose(candidates)
+            candidates[STACKED] = self.stacked(fits[first], among)
+        return candidates
+
+    def choose(self, candidates: Mapping[str, Candidate]) -> str:
+        """Return the kind to use, by leave-one-out answers."""
+        places = next(iter(candidates.values())).judged
+        weights = self.weights
+        each = [1.0 if weights is None else weights[t] for t in self.material.truths[places]]
+        worths = {
+            name: right_of(self.material, one.scores, places) * np.array(each)
+            for name, one in candidates.items()
+        }
+        return best_of(worths, self.material, places)
+
+    def judged(self, among: Which) -> tuple[Which, Places]:
+        """Return the fitted texts that leave-one-out can judge, as a mask and as places."""
+        # Leave-one-out scores of the only text of a class say nothing about its later texts.
+        judged = recurring(self.material.truths[among].tolist())
+        return judged, np.flatnonzero(among)[judged]
+
+    def stacked(self, fit: LinearFit, among: Which) -> Candidate:
+        """Return a probe over a probe's scores and the model's as a candidate."""
+        assert self.base is not None and self.blind is not None
+        judged, places = self.judged(among)
+        labels = self.material.truths[places].tolist()
+        names = [*map(str, self.material.groups[places])]
+        scores = self.base[places], self.blind[places]
+        single = replace(fit, scores=fit.scores[judged])
+        over = fit_stacked(single, labels, self.options, *scores, names, self.weights)
+        return self._candidate(over.probe, among, places, over.scores)
+
+    def candidate(self, fit: LinearFit, among: Which) -> Candidate:
+        """Return a probe of states as a candidate."""
+        judged, places = self.judged(among)
+        leads = fit.probe.table(fit.scores[judged], self.options)
+        return replace(self._candidate(fit.probe, among, places, leads), right=fit.right)
+
+    def _candidate(self, fit: LinearProbe, among: Which, places: Places, leads: Table) -> Candidate:
+        """Return a candidate; with the model's answers, one that may leave texts to it.
+
+        `leads` are its leave-one-out scores on the ridge's scale [places, options].
+        """
+        table = fit.probabilities(leads, self.options)
+        asks = 0.0 if fit.stack is None else 1.0
+        if self.base is None or self.material.error is not None:
+            return Candidate(fit, among, places, table, asks=asks)
+        weights = self.weights
+        worth = np.diag([1.0 if weights is None else weights[name] for name in self.options])
+        truths = np.array([*map(self.options.index, self.material.truths[places])])
+        base = self.base[places].argmax(axis=1)
+        threshold = choose_threshold(leads, base, truths, worth)
+        counts = effects(leads, base, truths, threshold)
+        asks = max(asks, 1 - float(needs_no_model(leads, threshold).mean()))
+        table = self._mixed(table, leads, places, threshold)
+        figures = {name: float(count) for name, count in counts.items()}
+        return Candidate(fit, among, places, table, threshold, asks, figures)
+
+    def _mixed(self, table: Table, leads: Table, places: Places, threshold: float | None) -> Table:
+        """Return the probabilities of a probe, or the model's where its lead is too small."""
+        if threshold is None or self.base is None:
+            return table
+        base = self.base[places]
+        first = base.argmax(axis=1)
+        own = answers_by_itself(leads, first, threshold) | (leads.argmax(axis=1) == first)
+        return np.where(own[:, None], table, softmax(base, axis=1))
+
+    def probabilities(self, one: Candidate, some: Which) -> Table:
+        """Return a candidate's probabilities for some texts [some, options]."""
+        assert isinstance(one.fit, LinearProbe)
+        scores = None if self.base is None else self.base[some]
+        blind = None if self.blind is None else self.blind[some]
+        of_map = one.fit.scores(self.rows(one.fit, some))
+        leads = one.fit.table(of_map, self.options, scores, blind)
+        table = one.fit.probabilities(leads, self.options)
+        return self._mixed(table, leads, np.flatnonzero(some), one.threshold)
+
+    def rows(self, fit: LinearProbe, some: Which) -> np.ndarray:
+        """Return a probe's features of some texts [some, width]."""
+
+        def rows_of(block: Block) -> np.ndarray:
+            place = 0 if block.encoder else POOLINGS.index(block.pooling)
+            return np.asarray(self.states[block.encoder or PROBE][some, block.layer, place])
+
+        return np.concatenate([*map(rows_of, fit.blocks)], axis=1).astype(np.float64)
+
+    def contestants(self, rest: Which, some: Which) -> dict[str, Table]:
+        """Return each contestant's probabilities for some texts, fitted and chosen on the rest."""
+        every = {name: self.probabilities(one, some) for name, one in self.fits(rest).items()}
+        return every | self.simple(rest, some)
+
+    def simple(self, rest: Which, some: Which) -> dict[str, Table]:
+        """Return the probabilities of the baselines for some texts, fitted to the rest."""
+        texts, labels = self.material.texts, self.material.truths[rest].tolist()
+        words = bag_of_words([texts[i] for i in np.flatnonzero(rest)], labels, self.weights)
+        asked = [texts[i] for i in np.flatnonzero(some)]
+        table = np.zeros((len(asked), len(self.options)))
+        table[:, [self.options.index(str(n)) for n in words.classes_]] = words.predict_proba(asked)
+        return {LARGEST: self.constant(rest, some), WORDS: table}
+
+    def constant(self, rest: Which, some: Which) -> Table:
+        """Return the shares of the classes among some labels, as probabilities for other texts."""
+        counts = Counter(self.material.truths[rest].tolist())
+        shares = [counts[name] / counts.total() for name in self.options]
+        return np.tile(shares, (int(some.sum()), 1))
+
+    @cached_property
+    def fitted_to_all(self) -> dict[str, Candidate]:
+        """The probes fitted to all labels."""
+        return self.fits(self.material.every)
+
+    def refit(self, kind: str) -> Probe:
+        """Fit a kind of probe to all labels."""
+        one = self.fitted_to_all[kind]
+        return replace(self.probe(one), figures=one.effects)
+
+    def probe(self, one: Candidate) -> Probe:
+        """Return the probe of a candidate."""
+        texts = [self.material.texts[i] for i in np.flatnonzero(one.among).tolist()]
+        probe = _probe(self.tracer, self.material, one.fit, texts)
+        probe = replace(probe, threshold=one.threshold)
+        if not probe.needs_model and probe.encoder is not None:
+            return replace(probe, subject=probe.encoder)
+        return probe
+
+    def curve(self, source: str) -> tuple[np.ndarray, tuple[tuple[int, float], ...]]:
+        """Return the leave-one-out accuracy by layer of a source, and pairs (labels, accuracy)."""
+        states, truths = self.states[source], self.material.truths
+        weights, count, right = self.weights, len(truths), self.fitted_to_all[source].right
+        assert right is not None
+        d, p = np.unravel_index(right.argmax(), right.shape)
+        one, curve = states[:, d : d + 1, p : p + 1], [(count, float(right[d, p]))]
+        order = np.random.default_rng(SEED).permutation(count)
+        frequent = {name for name, size in Counter(truths.tolist()).items() if size >= 4}
+        for part in (count // 2, count // 4):
+            some = np.sort(order[:part])
+            # A subset without a frequent class is an easier task, and one whose classes seldom
+            # recur is judged by few texts: they are left out.
+            labels = truths[some].tolist()
+            if frequent <= {*labels} and can_fit(labels) and 2 * recurring(labels).sum() >= part:
+                fit = fit_state(one[some], labels, poolings=POOLINGS[:1], weights=weights)
+                curve.insert(0, (len(some), float(fit.right.max())))
+        return right.max(axis=1), tuple(curve)
+
+
+def _by_trajectory(tracer: Tracer, material: Material) -> Contest | None:
+    half, every = material.fit_half, material.every
+    if any(len(set(material.groups[part])) < FOLDS for part in (half, ~half)):
+        return None
+    assert material.cell is not None
+    items, places = features_of_cell(material.cell), np.arange(len(half))
+    pairs = zip(material.options, material.truths, strict=True)
+    truths = [options.index(truth) for options, truth in pairs]
+    widest = max(map(len, material.options))
+
+    def fitted(features: Sequence[Options], among: Which) -> TrajectoryProbe:
+        some = places[among]
+        names = [str(group) for group in material.groups[among]]
+        return fit_trajectory([features[i] for i in some], [truths[i] for i in some], names)
+
+    def probabilities(features: Sequence[Options], probe: TrajectoryProbe, some: Which) -> Table:
+        table = np.zeros((int(some.sum()), widest))
+        for row, i in zip(table, places[some], strict=True):
+            p = softmax(probe.scores(features[i]) / probe.temperature)
+            row[: len(p)] = p
+        return table
+
+    def contestants(rest: Which, some: Which) -> dict[str, Table]:
+        # The control is the same fit on the features that never read the input.
+        pairs = {TrajectoryProbe.name: items, UNREAD: [x[:, : unread(x.shape[1])] for x in items]}
+        return {name: probabilities(x, fitted(x, rest), some) for name, x in pairs.items()}
+
+    @cache
+    def refit(kind: str) -> Probe:
+        return _probe(tracer, material, fitted(items, every), material.texts)
+
+    fit = fitted(items, half)
+    texts = [material.texts[i] for i in np.flatnonzero(half).tolist()]
+    return Contest(
+        material=material,
+        crossed=cross_fit(contestants, material.folds),
+        kind=TrajectoryProbe.name,
+        chosen=Candidate(fit, half),
+        probe=_probe(tracer, material, fit, texts),
+        shown=probabilities(items, fit, every),
+        names={},
+        baselines={},
+        refit=refit,
+    )
+
+
+def _probe(tracer: Tracer | None, material: Material, fit: Fit, texts: Sequence[str]) -> Probe:
+    """Return a fit to these texts as a probe, with their digests."""
+    name = template_name(material.template.to_dict())
+    reads = "" if isinstance(fit, TrajectoryProbe) else fit.encoder
+    encoder = next((subject_of(r) for r in material.readers if encoder_name(r.name) == reads), None)
+    subject = encoder if tracer is None else subject_of(tracer)
+    if subject is None:
+        raise InputError("a probe without an encoder needs a language model")
+    left_out: tuple[str, ...] = ()
+    question = material.labels.rows[0].question
+    if not isinstance(fit, TrajectoryProbe):
+        left_out = tuple(o.text for o in question.options if o.text not in fit.classes)
+    return Probe(
+        question,
+        name,
+        subject,
+        fit,
+        len(texts),
+        left_out,
+        SEED,
+        encoder=encoder,
+        trained=frozenset(map(trained_digest, texts)),
+    )
