@@ -182,7 +182,7 @@ def test_labelling_by_keyboard_reaches_the_verdict_after_two_kills(forks, chromi
                 assert_accessible(page)
                 page.click("#result a")
                 page.wait_for_selector("h1")
-                assert "Proven with 95% confidence" in page.text_content("h1")
+                assert "Proven with 95% confidence" in page.text_content("main")
     with closing(sqlite3.connect(tmp_path / "out" / FILE)) as base:
         ((rows, labels, numbers),) = base.execute(
             "SELECT count(*), count(label), count(DISTINCT number) FROM labels"

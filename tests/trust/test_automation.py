@@ -60,7 +60,8 @@ def test_the_labels_that_would_prove_a_promise_are_just_enough(seed: int) -> Non
     steps = curve(fit, wrong, np.arange(200))
     rows, share = labels_to_prove(steps, 0.1, DELTA), estimate(steps, 0.1).share
     assert rows is not None
-    proven = [plan(steps, fit, rows=n, error=0.1, level=DELTA).expected for n in (rows // 2, rows)]
+    pool = np.random.default_rng(seed).random(20 * rows)
+    proven = [plan(steps, pool, rows=n, error=0.1, level=DELTA).expected for n in (rows // 2, rows)]
     assert proven[0] < share / 2 <= proven[1]
     assert labels_to_prove(curve(fit, np.ones(200, bool), np.arange(200)), 0.1, DELTA) is None
 

@@ -283,7 +283,8 @@ def plan(
     best = (0.0, 0, STEPS - 1)
     for last in range(STEPS) if drawn else [STEPS - 1]:
         here = shares[: last + 1]
-        labels = np.floor(rows * here / here[-1])
+        most = min(rows, int(len(pool) * here[-1] + 1e-9)) if drawn else rows
+        labels = np.floor(most * here / here[-1])
         passes = _chance(labels, wrong[: last + 1], right[: last + 1], error, level)
         for first in range(last + 1):
             gained = np.diff(here[first:], prepend=0.0)
@@ -301,8 +302,8 @@ def labels_to_prove(steps: Sequence[Rung], error: float, level: float) -> int | 
     are not enough.
     """
     share = estimate(steps, error).share
-    pool = np.zeros(1)  # it gives the thresholds alone, which are not needed here
     for rows in np.unique(np.geomspace(20, MOST, 40).astype(int)).tolist() if share else ():
+        pool = np.zeros(STEPS * rows)  # enough texts; their thresholds are not needed
         if plan(steps, pool, rows=rows, error=error, level=level).expected >= share / 2:
             return int(rows)
     return None

@@ -22,7 +22,7 @@ from lastword.tryout.labels import Labels
 
 FOLDS = 5
 
-Which = Bool[np.ndarray, " texts"]
+Which = Bool[np.ndarray, " _texts"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -159,6 +159,7 @@ def begin(
     second = SecondRound.start(decider(probe), probe, labels, terms, steps)
     if not second.rows:
         return ["No second round: the probe and the model agree on every text without a label."]
+    out.mkdir(parents=True, exist_ok=True)
     probe.write(out / POLICY)
     return [_offer(out, second, labels)]
 
