@@ -149,7 +149,7 @@ def encoders(names: list[str] | None, *, yes: bool, needed: bool) -> list[str]:
             "without a language model (--model) a sentence encoder is needed: --yes downloads "
             "minilm (83 MB), and --encoder names another"
         )
-    from lastword.model.download import fetch
+    from lastword.model.named import fetch
 
     fetch(_DEFAULT, progress=sys.stderr.isatty())
     return [_DEFAULT]
