@@ -293,12 +293,14 @@ class Trial:
         result = Outcome(sample, finding, sample.controls(finding), self._questions)
         if finding.chosen is None:
             return result
-        shown = items.right(finding.policy)
+        shown = probe
         if is_probe(finding.policy.method):
-            mark, shown = contest.probe.certified(FRACTION), probe
+            mark = contest.probe.certified(FRACTION)
             result = replace(
                 result, questions=(mark.question,), probe=mark, likeness=contest.likeness
             )
+        else:
+            shown = items.right(finding.policy)
         # The baselines are fitted to one half of the labels, so even a correction is compared
         # with them on the other half.
         baselines = {
