@@ -1,30 +1,50 @@
 """What a trial gives its user: the probe and the certificate to serve, and its folder's files."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import tomli_w
 
 from lastword.decide.questions_file import write_questions
 from lastword.decide.templates import TEMPLATES
+from lastword.decide.tracer import Tracer
 from lastword.files.cells import csv_line
 from lastword.files.strict_json import to_json
 from lastword.files.writing import write_text
-from lastword.model.encoder import installed
+from lastword.model.encoder import Encoder, installed
 from lastword.probes.probe import SUFFIX, Probe
 from lastword.text.prompt_template import Template
 from lastword.trust.certificate import Certificate
+from lastword.tryout.labels import Labels
 from lastword.tryout.page import write_page
 from lastword.tryout.prompts import Race, file_of
 from lastword.tryout.verdict import FILE, Verdict
 
-if TYPE_CHECKING:
-    from lastword.tryout.run import TryJob
-
 CERTIFICATE, QUESTIONS, PROBE = "certificate.toml", "questions.yaml", f"answer{SUFFIX}"
 SETTINGS = "lastword.toml"  # options of `decide` and `serve`
 ANSWERS, _COLUMNS = "answers.csv", ("id", "text", "truth", "model", "best", "confidence")
+
+
+class Task(Protocol):
+    """The parts of a trial that decide how its result is served."""
+
+    @property
+    def tracer(self) -> Tracer | None:
+        """The language model, if any."""
+
+    @property
+    def labels(self) -> Labels:
+        """The table."""
+
+    @property
+    def template_name(self) -> str | None:
+        """The template's name as the user gave it."""
+
+    @property
+    def readers(self) -> Sequence[Encoder]:
+        """The sentence encoders that take part."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +64,7 @@ class Served:
         """True if there is neither."""
         return self.probe is None and self.certificate is None
 
-    def settings(self, job: "TryJob") -> dict[str, Any]:
+    def settings(self, job: Task) -> dict[str, Any]:
         """Return the options of `decide` and `serve`, by name."""
         probe, certificate, settings = self.probe, self.certificate, dict[str, Any]()
         if job.tracer is not None and (probe is None or probe.needs_model):
@@ -68,7 +88,7 @@ class Served:
             settings["novelty"] = float(f"{probe.linear.likeness.level():g}")
         return settings
 
-    def commands(self, job: "TryJob", verdict: Verdict, out: Path | None) -> list[str]:
+    def commands(self, job: Task, verdict: Verdict, out: Path | None) -> list[str]:
         """Return the commands that use the result, each after a line with its purpose."""
         if out is None:
             return ["Run it again with --out FOLDER to get the files that serve the result."]
@@ -79,7 +99,7 @@ class Served:
             return serve
         return [f"To answer a text{risk}:", f"lastword decide {out} --text 'A NEW TEXT'", *serve]
 
-    def write(self, job: "TryJob", verdict: Verdict, raced: Race, out: Path) -> None:
+    def write(self, job: Task, verdict: Verdict, raced: Race, out: Path) -> None:
         """Write the results into the folder of the records."""
         out.mkdir(parents=True, exist_ok=True)
         for name in (CERTIFICATE, PROBE):
