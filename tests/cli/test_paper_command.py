@@ -28,24 +28,21 @@ def test_the_default_grid_has_the_fifteen_models_of_the_paper():
     assert (one.alias, one.quantize) == ("Gemma-3-27B", "nf4")
 
 
-def test_a_row_has_the_name_of_its_model_in_the_paper(tmp_path):
-    text = "paper,model,revision,dtype,quantisation\n"
-    text += "LLaMA-7B,/data/llama,,float32,int8\n,org/other,main,,fp8\n"
+def test_a_row_has_options_of_its_model(tmp_path):
+    text = "model,alias,revision,dtype,quantize\n"
+    text += "/data/llama,llama-7b,,float32,int8\norg/other,,main,,\n"
     first, second = read_grid(grid_file(tmp_path, text))
-    options = {"alias": "LLaMA-7B", "dtype": "float32", "quantize": "int8"}
-    assert first == DecideOptions("/data/llama", **options)
+    assert first == DecideOptions("/data/llama", alias="LLaMA-7B", dtype="float32", quantize="int8")
     assert second == DecideOptions("org/other", alias="other", revision="main")
 
 
 @pytest.mark.parametrize(
     ("text", "only", "message"),
     [
-        ("name\nx\n", (), "has the columns name; expected model"),
-        ("dtype\nauto\n", (), "has the columns dtype; expected model"),
-        ("model,dtype\nx,float8\n", (), "line 2: dtype is 'float8'; expected auto"),
-        ("model,quantisation\nx,int3\n", (), "line 2: quantisation is 'int3'; expected int8"),
-        ("model,dtype\nx,\n,auto\n", (), "line 3: model is empty"),
-        ("paper,model\nGPT-5,x\n", (), "the paper has no model 'GPT-5'"),
+        ("name\nx\n", (), "row 1: model is empty"),
+        ("model,name\nx,y\n", (), "row 1 .*name"),
+        ("model,dtype\nx,float8\n", (), "row 1: unknown dtype 'float8'"),
+        ("model,quantize\nx,int3\n", (), "row 1: quantize .*int3"),
         ("model\na/x\nb/x\n", (), "two rows for x"),
         ("model\na/x\n", ("y",), "no model 'y'; it has x"),
         ("model\n", (), "has no rows"),
@@ -60,7 +57,7 @@ def test_an_invalid_grid_is_refused(text, only, message, tmp_path):
 def test_a_grid_resumes_after_two_kills_and_continues_after_a_failed_cell(forks, tmp_path):
     rows = [f"{model}," for model in MODELS] + [f"{tmp_path}/gone,LLaMA-7B"]
     rows[1] += "LLaMA-13B"  # so that the run has a model of the paper
-    grid = grid_file(tmp_path, "model,paper\n" + "\n".join(rows) + "\n")
+    grid = grid_file(tmp_path, "model,alias\n" + "\n".join(rows) + "\n")
     out = tmp_path / "out"
     # This item does not fit the context of the embedded models.
     long = tmp_path / "long.jsonl"

@@ -29,7 +29,7 @@ def paper(
     models: Annotated[
         Path | None,
         typer.Option(
-            help="CSV with model, revision, dtype, quantisation. Default: the paper's fifteen."
+            help="Table with model, alias, revision, dtype, quantize. Default: the paper's fifteen."
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for invariants, records and the page.")] = Path(
