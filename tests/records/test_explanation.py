@@ -8,7 +8,7 @@ from decided import decided
 from lastword import Theta
 from lastword.files.wording import shorten
 from lastword.records.decision import read
-from lastword.records.explanation import explain, gist
+from lastword.records.explanation import explain
 from lastword.rule.answer import Gate
 
 
@@ -80,7 +80,6 @@ def test_every_kind_of_answer_is_explained():
     ):
         text = explain(answer)
         assert all(word in text for word in words), text
-        assert gist(answer).endswith(".")
     assert "(d_eff = 1.25 > 1.0015)" in explain(spatial("base", 2), Theta(tau_dim=1.0015))
     assert "evidence" not in explain(unsure(-1.2)), "depth 0 has not read the question"
 

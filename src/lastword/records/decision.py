@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -252,9 +253,15 @@ class Decision:
         return content
 
     def _repr_html_(self) -> str:
-        from lastword.records.view import notebook
-
-        return notebook(self)
+        """Return the candidates and their probabilities, for notebooks; the answer is bold."""
+        rows = ""
+        pairs = zip(self.base_probabilities, self.probabilities, strict=True)
+        for place, (before, after) in enumerate(pairs):
+            text = escape(self.candidates[place])
+            text = f"<strong>{text}</strong>" if place == self.index else text
+            rows += f"<tr><td>{text}</td><td>{before:.3f}</td><td>{after:.3f}</td></tr>"
+        heads = "<tr><th>candidate</th><th>base</th><th>corrected</th></tr>"
+        return f"<table>{heads}{rows}</table><p>{escape(repr(self))}</p>"
 
     def __repr__(self) -> str:
         """Return one line: answer, operator, probability, and number of candidates."""

@@ -1,10 +1,9 @@
-"""View: everything that a page, a notebook, a terminal or a figure shows of a decision.
+"""View: everything that a page, a terminal or a figure shows of a decision.
 
 They all show a view and compute nothing, so that their numbers agree.
 """
 
 from collections.abc import Mapping
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,9 +12,8 @@ from scipy.special import softmax
 from lastword.files.strict_json import strict
 from lastword.files.wording import shorten
 from lastword.records.decision import Decision
-from lastword.records.explanation import GATE_NAMES, explain, gist
+from lastword.records.explanation import GATE_NAMES, comparison, explain
 from lastword.records.marks import Role
-from lastword.rule.answer import Gate
 from lastword.rule.theta import Theta
 
 if TYPE_CHECKING:
@@ -47,7 +45,6 @@ def view(decision: Decision, theta: Theta | None = None) -> View:
     deciding = _deciding_depths(decision, theta)
     truths = decision.truthful or [None] * len(S)
     return {
-        "gist": gist(decision),
         "words": explain(decision, theta),
         "decider": "TRACE" if decision.method == "trace" else decision.method,
         "letters": [letter(place) for place in range(len(S))],
@@ -56,7 +53,10 @@ def view(decision: Decision, theta: Theta | None = None) -> View:
         "base_index": decision.base_index,
         "base_probabilities": decision.base_probabilities.tolist(),
         "probabilities": decision.probabilities.tolist(),
-        "gates": [_gate(name, gate) for name, gate in decision.gates.items()],
+        "gates": [
+            (GATE_NAMES.get(name, name), comparison(gate), gate.holds)
+            for name, gate in decision.gates.items()
+        ],
         "depths": depths.tolist(),
         "window": None if window is None else [window[0], window[-1]],
         "deciding": deciding,
@@ -75,29 +75,19 @@ def item_text(row: Mapping[Any, Any] | Decision) -> View:
 
 
 def page_item(decision: Decision, theta: Theta) -> View:
-    """Return the view of a decision as pages read it, with packed depths instead of arrays."""
+    """Return the view of a decision as pages read it: packed `panels` instead of arrays.
+
+    The panels are shares and scores; there are none unless every depth was read.
+    """
     shown = view(decision, theta)
-    arrays = {name: shown.pop(name) for name in ("scores", "shares")}
-    blind = {name: shown.pop(f"blind_{name}") for name in arrays}
-    depths, window, deciding = (shown.pop(name) for name in ("depths", "window", "deciding"))
-    shown |= {"panels": [], "marks": [], "depth_note": ""}
+    arrays = [(shown.pop(name), shown.pop(f"blind_{name}")) for name in ("shares", "scores")]
+    whole = np.isfinite(arrays[1][0]).all() and len(shown.pop("depths")) == len(
+        decision.trajectory.T
+    )
     for name in ("base_probabilities", "probabilities"):
         shown[name] = [round(share, 4) for share in shown[name]]
-    if len(depths) < decision.trajectory.shape[1] or not np.isfinite(arrays["scores"]).all():
-        return shown
-    labels = {
-        "shares": ("Probability", "probability among candidates", [0, 1]),
-        "scores": ("Score", "mean log-probability a token, nats", None),
-    }
-    panels = [
-        {"short": short, "y_label": label, "y_range": y_range, "unit": _UNIT}
-        | {"steps": _steps(arrays[name]), "blind": _steps(blind[name])}
-        for name, (short, label, y_range) in labels.items()
-    ]
-    marks = [{"kind": "band", "start": float(window[0]), "end": float(window[1])}]
-    marks += [{"kind": "rule", "at": float(depth)} for depth in deciding]
-    note = _note(decision.operator, blind=blind["shares"].size > 0)
-    return shown | {"panels": panels, "marks": marks, "depth_note": note}
+    panels = [{"unit": _UNIT, "steps": _steps(a), "blind": _steps(b)} for a, b in arrays]
+    return shown | {"panels": panels if whole else []}
 
 
 def _role(decision: Decision, place: int, true: bool | None) -> Role:
@@ -122,35 +112,11 @@ def _deciding_depths(decision: Decision, theta: Theta | None) -> list[int]:
     return list(theta.anchor_depths(depth)) if theta and decision.operator == "mix" else []
 
 
-def _gate(name: str, gate: Gate) -> tuple[str, str, str, bool | None]:
-    title, threshold = GATE_NAMES.get(name, name), gate.threshold
-    if isinstance(threshold, bool):
-        words: dict[Any, str] = {True: "yes", False: "no", None: "–"}
-        return title, words[gate.value], words[threshold], gate.holds
-    sign = "<" if name == "confidence" else ">"
-    value = "–" if gate.value is None else f"{float(gate.value):.4g}"
-    return title, value, f"{sign} {threshold:g}", gate.holds
-
-
-def _note(operator: str, *, blind: bool) -> str:
-    reason = {
-        "decisive": "Dotted: the decisive depth ℓ*, whose scores decide.",
-        "early": "Dotted: depth 0, whose scores decide; it has read nothing of the question.",
-        "mix": "Dotted: the anchor depths of the scorer T, whose scores are mixed in.",
-        "base": "The last depth, the model’s scores, decides.",
-    }.get(operator, f"The scores of {operator} decide, and no depth alone.")
-    faint = " Faint: the same candidates with the question left out." if blind else ""
-    return f"{reason} Shaded: the interior window in which d_eff is measured.{faint}"
-
-
 def _steps(values: np.ndarray) -> list[list[int]]:
     """Return differences between depths in thousandths; they compress well."""
-    if not values.shape[1]:
-        return []
     whole = np.rint(values * _UNIT).astype(int)
-    whole[:, 1:] -= whole[:, :-1].copy()
-    steps: list[list[int]] = whole.tolist()
-    return steps
+    steps: list[list[int]] = np.diff(whole, axis=1, prepend=0).tolist()
+    return steps if values.shape[1] else []
 
 
 def letter(place: int) -> str:
@@ -172,25 +138,3 @@ def correction(base: str, answer: str) -> "Text":
     if base == answer:
         return Text(f"{answer}  (unchanged)")
     return Text.assemble((base, "strike dim"), " → ", (answer, "bold"))
-
-
-def notebook(decision: Decision) -> str:
-    """Return the HTML of a decision for notebooks: its candidates and its reasons.
-
-    The answer is bold, and a corrected one is struck out.
-    """
-    shown, left = view(decision), "style='text-align:left'"
-    heads = f"<th></th><th {left}>candidate</th><th>base</th><th>corrected</th>"
-    rows = ""
-    columns = ("letters", "base_probabilities", "probabilities")
-    values = zip(*(shown[name] for name in columns), decision.candidates, strict=True)
-    for place, (name, before, after, candidate) in enumerate(values):
-        text = escape(candidate)
-        if place == decision.index:
-            text = f"<strong>{text}</strong>"
-        elif place == decision.base_index:
-            text = f"<s>{text}</s>"
-        rows += f"<tr><td>{name}</td><td {left}>{text}</td>"
-        rows += f"<td>{before:.3f}</td><td>{after:.3f}</td></tr>"
-    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-    return f"<div>{table}<p>{escape(shown['words'])}</p></div>"

@@ -15,7 +15,6 @@ from lastword.lab.report.draw import Figure, styled
 from lastword.lab.report.tables import ModelMeans
 from lastword.records.cells import Cell, column
 from lastword.records.decision import Decision, decisions
-from lastword.records.explanation import gate_lines
 from lastword.records.marks import LOOKS, Role
 from lastword.records.metrics import PerItem, Places
 from lastword.records.view import View, letter, short, view
@@ -132,7 +131,7 @@ def worked_example(cells: Sequence[Cell], theta: Theta) -> Figure | None:
     trajectory(path, record, theta, f"(a) {subject(record, 40)}")
     _band(path, shown)
     _sharpness(sharpness, record, shown, theta)
-    _gates(gates, record)
+    _gates(gates, shown)
     _before_after(scores, record)
     caption = (
         f"One item end to end: {record.benchmark} {record.id} on {model_name(record.model)}, d_eff"
@@ -170,14 +169,14 @@ def _sharpness(axes: Axes, record: Decision, shown: View, theta: Theta) -> None:
     draw.line(axes, range(1, S.shape[1]), D, "corrected")
 
 
-def _gates(axes: Axes, answer: Decision) -> None:
+def _gates(axes: Axes, shown: View) -> None:
     draw.label(axes, "(c) Gates")
     _bare(axes)
-    for place, (line, holds) in enumerate(gate_lines(answer)):
+    for place, (name, compared, holds) in enumerate(shown["gates"]):
         role: Role = "truthful" if holds else "alarm"
         mark = "✓" if holds else "✗"
         at = (0.04, 0.78 - 0.22 * place)
-        draw.note(axes, f"{mark} {line}", at, (0, 0), role, fontsize=9)
+        draw.note(axes, f"{mark} {name}: {compared}", at, (0, 0), role, fontsize=9)
 
 
 def _bare(axes: Axes) -> None:

@@ -4,7 +4,7 @@ function portraitView(text, item) {
   const prompt = element("details", {}, element("summary", {}, "The whole prompt"), element("pre", { dir: "auto" }, text.prompt));
   const told = element("p", { class: "told" }, item.words);
   if (item.error) return [told, prompt];
-  const why = element("details", { class: "why" }, element("summary", {}, item.gist), told);
+  const why = element("details", { class: "why" }, element("summary", {}, "Why"), told);
   return [answersView(text, item), why, ...candidatesView(text, item), ...trajectoryView(item), ...gatesView(item), prompt];
 }
 
@@ -39,9 +39,9 @@ function bar(when, share) {
 
 function gatesView(item) {
   if (!item.gates.length) return [];
-  const rows = item.gates.map(([name, value, threshold, holds]) => element("tr", {}, element("th", { scope: "row" }, name),
-    element("td", { class: "number" }, value), element("td", { class: "number" }, threshold),
+  const rows = item.gates.map(([name, compared, holds]) => element("tr", {}, element("th", { scope: "row" }, name),
+    element("td", { class: "number" }, compared),
     element("td", { class: holds === null ? "" : holds ? "held" : "failed-gate" }, holds === null ? "not asked" : holds ? "✓ holds" : "✗ does not")));
-  const head = element("tr", {}, ["Gate", "Value", "Threshold", "Holds?"].map((name, i) => element("th", { scope: "col", class: i === 1 || i === 2 ? "number" : null }, name)));
+  const head = element("tr", {}, ["Gate", "Value", "Holds?"].map((name, i) => element("th", { scope: "col", class: i === 1 ? "number" : null }, name)));
   return [element("h4", {}, "Gates"), element("table", { class: "gates" }, element("thead", {}, head), element("tbody", {}, rows))];
 }

@@ -84,10 +84,11 @@ function axesOf(frame, title) {
     svg("text", { x: 2, y: 13 }, title));
 }
 
-function groundOf(frame, marks) {
-  return marks.map((mark) => (mark.kind === "band"
-    ? svg("rect", { class: "window", x: frame.x(mark.start), y: frame.top, width: frame.x(mark.end) - frame.x(mark.start), height: frame.bottom - frame.top })
-    : svg("path", { class: "chosen", d: `M${frame.x(mark.at)} ${frame.top}V${frame.bottom}` })));
+// The interior window, and the depths that decide.
+function groundOf(frame, item) {
+  const [start, end] = item.window.map(frame.x);
+  return [svg("rect", { class: "window", x: start, y: frame.top, width: end - start, height: frame.bottom - frame.top }),
+    ...item.deciding.map((depth) => svg("path", { class: "chosen", d: `M${frame.x(depth)} ${frame.top}V${frame.bottom}` }))];
 }
 
 const pathOf = (frame, values) => values.map((value, depth) => `${depth ? "L" : "M"}${frame.x(depth).toFixed(1)} ${frame.y(value).toFixed(1)}`).join("");
@@ -114,7 +115,7 @@ function drawingOf(item, panel, depth, width) {
   const behind = ["other", "mix", "corrected", "winner", "truthful"];
   const order = item.roles.map((_, i) => i).sort((a, b) => behind.indexOf(item.roles[a]) - behind.indexOf(item.roles[b]));
   return svg("svg", { class: "drawing", width, height: frame.height, role: "img", "aria-label": `${panel.title} over depth, a line for each of ${item.letters.length} candidates; the slider below tells the numbers` },
-    groundOf(frame, item.marks), axesOf(frame, panel.title), svg("path", { class: "here", d: `M${frame.x(depth)} ${frame.top}V${frame.bottom}` }),
+    groundOf(frame, item), axesOf(frame, panel.title), svg("path", { class: "here", d: `M${frame.x(depth)} ${frame.top}V${frame.bottom}` }),
     order.filter((place) => panel.blind.length).map((place) => blindLine(item, place, frame, panel.blind[place])),
     order.map((place) => lineOf(item, place, frame, panel.values[place], labels[place])));
 }
@@ -124,19 +125,25 @@ function readingsOf(item, panel, depth) {
   return panel.values.map((values, place) => element("li", {}, element("span", { class: "letter" }, item.letters[place]), sampleOf(item, place), bar("at", values[depth])));
 }
 
+const PANELS = [
+  { short: "Probability", title: "probability among candidates", range: [0, 1] },
+  { short: "Score", title: "mean log-probability a token, nats", range: null },
+];
+const NOTE = "Dotted: the depths whose scores decide, if it is not the last. Shaded: the interior window in which d_eff is measured.";
+const FAINT = " Faint: the same candidates with the question left out.";
+
 function trajectoryView(item) {
   if (!item.panels.length) return [];
-  const panels = item.panels.map((packed) => ({
-    title: packed.y_label, range: packed.y_range, values: unpackSteps(packed.steps, packed.unit), blind: unpackSteps(packed.blind, packed.unit),
+  const panels = item.panels.map((packed, place) => ({
+    ...PANELS[place], values: unpackSteps(packed.steps, packed.unit), blind: unpackSteps(packed.blind, packed.unit),
   }));
   const last = panels[0].values[0].length - 1;
-  const rules = item.marks.filter((mark) => mark.kind === "rule");
-  const at = { panel: 0, depth: rules.length === 1 ? rules[0].at : last };
+  const at = { panel: 0, depth: item.deciding.length === 1 ? item.deciding[0] : last };
   const room = element("div", { class: "trajectory" });
   const readings = element("ol", { class: "readings" });
   const told = element("output", {});
   const slider = element("input", { type: "range", min: 0, max: last, step: 1, value: String(at.depth), "aria-label": "Depth", input: () => show({ depth: Number(slider.value) }) });
-  const choice = element("div", { class: "switch" }, item.panels.map((panel, place) => button(panel.short, () => show({ panel: place }))));
+  const choice = element("div", { class: "switch" }, panels.map((panel, place) => button(panel.short, () => show({ panel: place }))));
   const draw = () => room.clientWidth && room.replaceChildren(drawingOf(item, panels[at.panel], at.depth, room.clientWidth));
   const show = (change) => {
     Object.assign(at, change);
@@ -147,6 +154,6 @@ function trajectoryView(item) {
   };
   show({});
   new ResizeObserver(draw).observe(room);
-  return [element("h4", {}, "Across the model’s depth"), choice, room, element("p", { class: "note" }, item.depth_note),
+  return [element("h4", {}, "Across the model’s depth"), choice, room, element("p", { class: "note" }, panels[0].blind.length ? NOTE + FAINT : NOTE),
     element("label", { class: "depth" }, element("span", {}, "Probabilities at ", told), slider), readings];
 }
