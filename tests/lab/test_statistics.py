@@ -20,7 +20,7 @@ from lastword.lab.evaluation.statistics import (
 from lastword.lab.report.ablation import deltas
 from lastword.lab.report.published import read_published
 from lastword.records.cells import CellCounts, summarise
-from lastword.records.metrics import mc1, mc3, reliability
+from lastword.records.metrics import calibration_error, mc1, mc3
 from lastword.records.readings import read
 from lastword.records.variant import Variant
 from lastword.rule.theta import Theta
@@ -215,7 +215,7 @@ def test_baselines_and_calibration_agree_with_the_items():
         each = [metric(u, t) for u, t in zip(scores, items["truthful"], strict=True)]
         assert value == pytest.approx(np.mean(each))
     tops = np.array([max(p) for p in items["probabilities"]])
-    assert summary.ece == pytest.approx(reliability(tops, items["mc1"].to_numpy()).ece)
+    assert summary.ece == pytest.approx(calibration_error(tops, items["mc1"].to_numpy()))
 
 
 def test_a_cell_with_only_failed_items_is_undefined():

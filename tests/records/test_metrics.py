@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastword.errors import InputError
-from lastword.records.metrics import mc1, mc2, mc3, pair_accuracy, reliability
+from lastword.records.metrics import calibration_error, mc1, mc2, mc3, pair_accuracy
 
 # Multiples of 1/16: ties are frequent, sums are exact.
 SCORE = st.integers(-800, 0).map(lambda k: k / 16)
@@ -68,15 +68,14 @@ def test_ece_equals_its_definition(pairs):
         if inside:
             gap = np.mean([c for _, c in inside]) - np.mean([p for p, _ in inside])
             total += len(inside) / len(pairs) * abs(gap)
-    assert reliability(*zip(*pairs, strict=True)).ece == pytest.approx(total, abs=1e-9)
+    assert calibration_error(*zip(*pairs, strict=True)) == pytest.approx(total, abs=1e-9)
 
 
-def test_empty_bins_and_no_items_are_undefined():
-    curve = reliability([0.95, math.nan], [1, 1])
-    assert curve.counts.sum() == 1 and np.isnan(curve.accuracy[:-1]).all()
-    assert math.isnan(reliability([], []).ece)
+def test_the_error_of_no_items_is_undefined():
+    assert calibration_error([0.95, math.nan], [1, 1]) == pytest.approx(0.05)
+    assert math.isnan(calibration_error([], []))
 
 
 def test_confidences_above_one_are_refused():
     with pytest.raises(InputError):
-        reliability([1.5], [1])
+        calibration_error([1.5], [1])

@@ -66,8 +66,6 @@ def test_a_cell_has_a_run_file_and_parts(whole):
     assert len(info["dataset"]["fingerprint"]) == 64
     assert set(info["packages"]) == {"lastword", "torch", "transformers", "tokenizers"}
     assert not list(whole.glob(".*.tmp"))
-    column = pq.ParquetFile(part_files(whole)[0]).metadata.row_group(0).column(0)
-    assert column.compression == "ZSTD"
 
 
 def test_records_are_stored_together_for_some_seconds(tmp_path, whole, monkeypatch):
@@ -80,16 +78,10 @@ def test_records_are_stored_together_for_some_seconds(tmp_path, whole, monkeypat
 def test_records_are_in_the_benchmarks_order_and_contain_arrays(whole):
     records = lastword.load_records(whole)
     assert list(records["id"]) == [f"q{i}" for i in range(20)]
-    assert set(records["model"]) == {"double/words"} and set(records["benchmark"]) == {"jsonl:made"}
     row = records.iloc[3]
-    n = len(row["candidates"])
-    assert row["trajectory"].shape == (n, 9) and row["trajectory"].dtype == np.float64
-    for name in ("t_scores", "blind_scores", "scores", "probabilities", "base_scores"):
-        assert row[name].shape == (n,)
+    assert row["trajectory"].shape == (len(row["candidates"]), 9)
     np.testing.assert_array_equal(row["trajectory"][:, 8], row["base_scores"])
-    assert isinstance(row["candidates"], list) and row["truthful"].sum() == 1
     assert all(set(g) == {"value", "threshold", "holds"} for g in row["gates"].values())
-    assert set(records["operator"]) >= {"decisive", "mix"}
     assert (records["seconds"] > 0).all()
 
 
@@ -110,25 +102,16 @@ def test_cells_load_together_and_runs_of_one_cell_are_distinguished_by_folder(tm
         lastword.load_records(tmp_path)
 
 
-def test_records_of_older_and_newer_versions_are_read(tmp_path, whole):
-    cell = tmp_path / "cell"
-    shutil.copytree(whole, cell)
-    first, second, third = part_files(cell)[:3]
-    missing = ["mc3", "boundary_moved", "blind_trajectory", "blind_t_scores"]
-    places = pq.read_table(first)["place"].to_pylist()
-    pq.write_table(pq.read_table(first).drop_columns(missing), first)
-    later = pq.read_table(second)
-    pq.write_table(later.append_column("later", pa.nulls(later.num_rows)), second)
-    records, before = lastword.load_records(cell), lastword.load_records(whole)
-    assert list(records.columns) == list(before.columns)
-    old = records["place"].isin(places)
-    assert records.loc[old, missing].isna().all(axis=None)
-    pd.testing.assert_series_equal(records.loc[~old, "mc3"], before.loc[~old, "mc3"])
-    table = pq.read_table(third)
+def test_parts_with_other_columns_are_refused(tmp_path, whole):
+    shutil.copytree(whole, tmp_path / "cell")
+    first = part_files(tmp_path / "cell")[0]
+    table = pq.read_table(first)
     column = table.column_names.index("mc1")
-    pq.write_table(table.set_column(column, "mc1", pa.array(["x"] * len(table))), third)
-    with pytest.raises(RecordError, match="column mc1 is string, expected double"):
-        lastword.load_records(cell)
+    texts = table.set_column(column, "mc1", pa.array(["x"] * len(table)))
+    for other in (table.drop_columns(["mc3"]), texts):
+        pq.write_table(other, first)
+        with pytest.raises(RecordError, match="has other columns than this version"):
+            lastword.load_records(tmp_path / "cell")
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", '{"schema": 99}'])
@@ -355,16 +338,6 @@ def test_a_full_disk_is_an_error_and_leaves_complete_records(tmp_path, whole, mo
     assert 0 < len(comparable(cell)) < 20
     assert not list(cell.glob(".*.tmp"))
     assert_same(run(tmp_path), whole)
-
-
-def test_a_damaged_part_is_set_aside_on_a_full_disk(tmp_path, monkeypatch):
-    victim = part_files(run(tmp_path))[2]
-    victim.write_bytes(torn := victim.read_bytes()[:-9])
-    monkeypatch.setattr(writing, "open", no_space, raising=False)
-    with pytest.raises(RecordError, match=f"cannot write .*{victim.name}.*No space left on device"):
-        run(tmp_path)
-    assert victim.with_name(f"{victim.name}.torn").read_bytes() == torn
-    assert not victim.exists()
 
 
 def test_a_folder_that_cannot_be_created_is_named(tmp_path):

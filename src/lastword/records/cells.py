@@ -31,15 +31,14 @@ from lastword.records.metrics import (
     PAIR_ENDS,
     PerItem,
     Places,
-    Reliability,
     Rows,
     Truths,
+    calibration_error,
     fixed_and_broken,
     mc1_rows,
     mc3_rows,
     of_items,
     pair_accuracy,
-    reliability,
 )
 from lastword.records.store import part_files, read_part
 from lastword.rule.geometry import Scores
@@ -415,8 +414,8 @@ def summarise(cell: Cell) -> Summary:
         mc2=mean(column(items, "mc2")[second]),
         mc3_base=mean(of_items(mc3_rows, cell.scores["base_scores"], cell.truthful)[second]),
         mc3=mean(of_items(mc3_rows, cell.scores["scores"], cell.truthful)[second]),
-        ece_base=calibration(cell, "base_scores").ece,
-        ece=calibration(cell, "scores").ece,
+        ece_base=_calibration(cell, "base_scores"),
+        ece=_calibration(cell, "scores"),
         fixed=fixed,
         broken=broken,
         scalar=mean((items["regime"] == "scalar").to_numpy(float)[routed]),
@@ -432,11 +431,11 @@ def summarise(cell: Cell) -> Summary:
     )
 
 
-def calibration(cell: Cell, scores: str) -> Reliability:
-    """Return the reliability curve of softmax(scores) over the items that count for MC1."""
+def _calibration(cell: Cell, scores: str) -> float:
+    """Return the calibration error of softmax(scores) over the items that count for MC1."""
     tops = softmax(cell.scores[scores][cell.mc1_places], axis=1).max(axis=1)
     right = column(cell.items, "mc1_base" if scores == "base_scores" else "mc1")
-    return reliability(tops, right[cell.mc1_places])
+    return calibration_error(tops, right[cell.mc1_places])
 
 
 def _pairs(items: "pd.DataFrame", places: Places, name: str) -> float:

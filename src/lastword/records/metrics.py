@@ -6,7 +6,6 @@ item without a truthful or without a false candidate.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -141,34 +140,11 @@ def fixed_and_broken(gains: Numbers) -> tuple[int, int]:
     return int((changes > 0).sum()), int((changes < 0).sum())
 
 
-@dataclass(frozen=True)
-class Reliability:
-    """A reliability curve: confidence against accuracy in equal bins of [0, 1].
+def calibration_error(confidences: Numbers, corrects: Numbers) -> float:
+    """Return the expected calibration error: sum of |accuracy - confidence| weighted by items.
 
-    Attributes:
-        confidence: Mean confidence in each bin; nan for an empty bin [bins].
-        accuracy: Accuracy in each bin; nan for an empty bin [bins].
-    """
-
-    edges: Float[np.ndarray, " edges"]
-    counts: Int[np.ndarray, " bins"]
-    confidence: Float[np.ndarray, " bins"]
-    accuracy: Float[np.ndarray, " bins"]
-
-    @property
-    def ece(self) -> float:
-        """Expected calibration error: sum of |accuracy - confidence| weighted by items."""
-        filled = self.counts > 0
-        if not filled.any():
-            return float("nan")
-        gaps = np.abs(self.accuracy[filled] - self.confidence[filled])
-        return float((gaps * self.counts[filled]).sum() / self.counts.sum())
-
-
-def reliability(confidences: Numbers, corrects: Numbers) -> Reliability:
-    """Return the reliability curve over equal bins (a, b]; 0 belongs to the first bin.
-
-    Items whose confidence or correctness is nan do not count.
+    It is over equal bins (a, b] of [0, 1]; 0 belongs to the first bin. Items whose confidence or
+    correctness is nan do not count; nan without items.
 
     Raises:
         InputError: Lengths differ, or a confidence is outside [0, 1].
@@ -183,13 +159,8 @@ def reliability(confidences: Numbers, corrects: Numbers) -> Reliability:
     # A softmax may exceed 1 by rounding.
     if ((p < 0) | (p > 1 + 1e-9)).any():
         raise InputError("a confidence lies outside [0, 1]; give probabilities")
+    if not p.size:
+        return float("nan")
     edges, bins = np.linspace(0, 1, CALIBRATION_BINS + 1), CALIBRATION_BINS
     place = np.clip(np.searchsorted(edges, p, side="left") - 1, 0, bins - 1)
-    counts = np.bincount(place, minlength=bins)
-    filled = np.where(counts > 0, counts, np.nan)
-    return Reliability(
-        edges=edges,
-        counts=counts,
-        confidence=np.bincount(place, weights=p, minlength=bins) / filled,
-        accuracy=np.bincount(place, weights=right, minlength=bins) / filled,
-    )
+    return float(np.abs(np.bincount(place, weights=right - p, minlength=bins)).sum() / p.size)

@@ -180,21 +180,16 @@ def unfinished(path: Path) -> list[str]:
 
 
 def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return the records of one part; columns that it lacks are null."""
+    """Return the records of one part."""
     names = COLUMNS.names if columns is None else list(columns)
     table = _table(path, names)
-    found = []
-    for column in map(COLUMNS.field, names):
-        if column.name not in table.column_names:
-            found.append(pa.nulls(table.num_rows, column.type))
-            continue
-        if (kind := table.schema.field(column.name).type) != column.type:
-            raise RecordError(
-                f"{path}: column {column.name} is {kind}, expected {column.type}; "
-                "read it with the version of lastword that wrote it"
-            )
-        found.append(table[column.name])
-    return pa.table(found, schema=pa.schema(map(COLUMNS.field, names)))
+    expected = pa.schema(map(COLUMNS.field, names))
+    if not table.schema.equals(expected):
+        raise RecordError(
+            f"{path} has other columns than this version of lastword writes; run `lastword eval` "
+            "again, into another --out"
+        )
+    return table
 
 
 @dataclass(frozen=True)

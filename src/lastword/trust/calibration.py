@@ -14,7 +14,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
 from lastword.errors import InputError
-from lastword.records.metrics import reliability
+from lastword.records.metrics import calibration_error
 from lastword.rule.geometry import Scores
 from lastword.trust.crossfit import Which, cross_fit
 
@@ -116,7 +116,7 @@ def _padded(scores: Sequence[Scores] | np.ndarray) -> Table:
 def _error(p: Table, truths: np.ndarray) -> float:
     """Return the expected calibration error of probabilities."""
     sure = np.minimum(p.max(axis=1), 1.0)  # may exceed 1 by rounding
-    return reliability(sure, (p.argmax(axis=1) == truths) * 1.0).ece
+    return calibration_error(sure, (p.argmax(axis=1) == truths) * 1.0)
 
 
 def _brier(p: Table, truths: np.ndarray) -> float:
