@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 import zipfile
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -250,36 +249,3 @@ def test_versions_agree(wheel):
     assert dated[1] == lastword.__version__
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == lastword.__version__
-
-
-def pins(file: str) -> dict[str, str]:
-    """Return versions by canonical name."""
-    lines = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / file).read_text(), re.MULTILINE)
-    return {str(canonicalize_name(name)): version for name, version in lines}
-
-
-def test_every_dependency_has_an_exact_pin():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *(line for name in extras for line in extras[name])]
-    names = {str(canonicalize_name(Requirement(line).name)) for line in wanted}
-    free = {"lastword", "kernels"}  # transformers says which `kernels` it takes
-    assert names - free <= set(pins("constraints.txt"))
-    assert pins("constraints.txt")["torch"] == "2.13.0"
-
-
-def test_the_doctor_knows_every_extra():
-    from lastword.model.machine import EXTRAS
-
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert EXTRAS.keys() | {"docs", "dev"} == project["optional-dependencies"].keys()
-
-
-def test_every_pin_but_torch_has_its_hashes():
-    hashed = (ROOT / "constraints.hashes.txt").read_text().split("\n")
-    exact = pins("constraints.txt")
-    assert pins("constraints.hashes.txt") | {"torch": exact["torch"]} == exact, "run `make lock`"
-    assert "torch" not in pins("constraints.hashes.txt")
-    for line, after in zip(hashed, hashed[1:], strict=False):
-        if "==" in line and not line.startswith("#"):
-            assert re.match(r"    --hash=sha256:[0-9a-f]{64}( \\)?$", after), line
