@@ -22,6 +22,7 @@ from lastword.records.info import SCHEMA, cell_folder
 from lastword.records.metrics import mc1, mc2, mc3
 from lastword.records.store import Run
 from lastword.rule import geometry, router
+from lastword.rule.operators import Ruling
 from lastword.rule.theta import Theta
 from lastword.text.prompt_template import Blind
 
@@ -235,22 +236,21 @@ def _decide(row: dict[str, Any], invariant: float, theta: Theta) -> dict[str, An
     S, t = np.array(row["trajectory"]), np.array(row["t_scores"])
     b = S[:, -1]
     ruling = router.next_step(geometry.Trajectory(S, t), invariant, theta)
-    assert isinstance(ruling, router.Ruling)
-    correction = ruling.correction
+    assert isinstance(ruling, Ruling)
     return {
         "d_eff": ruling.d_eff,
         "invariant": invariant,
         "regime": ruling.regime,
-        "operator": correction.operator,
-        "decisive_layer": correction.decisive_layer,
-        "lambda": correction.mixing,
-        "gates": json.dumps({n: gate.to_dict() for n, gate in correction.gates.items()}),
-        "scores": correction.scores.tolist(),
-        "probabilities": softmax(correction.scores).tolist(),
+        "operator": ruling.operator,
+        "decisive_layer": ruling.decisive_layer,
+        "lambda": ruling.mixing,
+        "gates": json.dumps({n: gate.to_dict() for n, gate in ruling.gates.items()}),
+        "scores": ruling.scores.tolist(),
+        "probabilities": softmax(ruling.scores).tolist(),
         "base_scores": b.tolist(),
-        "index": int(np.argmax(correction.scores)),
+        "index": int(np.argmax(ruling.scores)),
         "base_index": int(np.argmax(b)),
-        "tied": len(geometry.tied_first(correction.scores)) > 1,
+        "tied": len(geometry.tied_first(ruling.scores)) > 1,
     }
 
 

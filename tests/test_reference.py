@@ -253,7 +253,7 @@ def test_one_pass_gives_t_of_all_six_readings():
         for t, invariant in [(None, 0.5), *((t, 2.0) for t in decision.t_readings.values())]:
             ruling = next_step(Trajectory(S, t), invariant, theta)
             expected = reference.decide(S, t, theta, invariant)
-            assert ruling.correction.scores.argmax() == expected.index
+            assert ruling.scores.argmax() == expected.index
     for outside, floor in pairs:
         scorer = replace(theta.scorer, outside=outside, floor=floor)
         for decision, (_, t, gap) in zip(decisions, scored("llama", scorer), strict=True):

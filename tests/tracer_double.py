@@ -25,7 +25,8 @@ from lastword.methods.trace import trace
 from lastword.model.digest import digests
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Trajectory
-from lastword.rule.router import Ruling, next_step
+from lastword.rule.operators import Ruling
+from lastword.rule.router import next_step
 from lastword.rule.theta import Theta
 from lastword.text.forest import Branch
 from lastword.text.items import Item

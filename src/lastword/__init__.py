@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from lastword.probes.probe import Probe
     from lastword.records.decision import Decision, to_frame
     from lastword.records.frame import load_records
-    from lastword.rule.answer import Gate
+    from lastword.rule.operators import Gate
     from lastword.rule.theta import Theta
     from lastword.text.chat import Chat
     from lastword.text.items import Item
@@ -91,7 +91,7 @@ _HOMES = {
     "DecideOptions": "lastword.decide.options",
     "Decider": "lastword.decide.decider",
     "Decision": "lastword.records.decision",
-    "Gate": "lastword.rule.answer",
+    "Gate": "lastword.rule.operators",
     "Item": "lastword.text.items",
     "LoadOptions": "lastword.model.options",
     "Multi": "lastword.text.question",

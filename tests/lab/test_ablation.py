@@ -24,7 +24,7 @@ from lastword.records.cells import summarise
 from lastword.records.readings import read
 from lastword.records.variant import Variant, decide
 from lastword.rule import geometry, router
-from lastword.rule.operators import OPERATORS
+from lastword.rule.operators import OPERATORS, Ruling
 from lastword.rule.theta import Theta
 
 NAMES = tuple(OPERATORS)
@@ -59,8 +59,8 @@ def routed(record, theta, invariant=None):
     """Return the router's correction for one record."""
     value = record["invariant"] if invariant is None else invariant
     ruling = router.next_step(trajectory_of(record), value, theta)
-    assert isinstance(ruling, router.Ruling)
-    return ruling.correction
+    assert isinstance(ruling, Ruling)
+    return ruling
 
 
 def assert_decides(cell, readings, rule, corrections):

@@ -10,7 +10,7 @@ from decided import decided
 
 from lastword import Tracer
 from lastword.lab.demo import story
-from lastword.rule.answer import Gate
+from lastword.rule.operators import Gate
 from lastword.trust.terms import Terms
 
 

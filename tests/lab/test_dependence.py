@@ -9,6 +9,7 @@ from lastword.lab.report.dependence import dependence, dependence_figure
 from lastword.records.cells import summarise
 from lastword.records.metrics import mc1
 from lastword.rule import geometry, router
+from lastword.rule.operators import Ruling
 from lastword.rule.theta import Theta
 
 THETA = Theta()
@@ -30,10 +31,9 @@ def gains(items, names):
     for _, item in items.iterrows():
         S, t = (np.asarray(item[name]) for name in names)
         ruling = router.next_step(geometry.Trajectory(S, t), item["invariant"], THETA)
-        assert isinstance(ruling, router.Ruling)
-        correction = ruling.correction
-        gain = mc1(correction.scores, item["truthful"]) - mc1(S[:, -1], item["truthful"])
-        rows.append((correction.operator, gain))
+        assert isinstance(ruling, Ruling)
+        gain = mc1(ruling.scores, item["truthful"]) - mc1(S[:, -1], item["truthful"])
+        rows.append((ruling.operator, gain))
     return rows
 
 

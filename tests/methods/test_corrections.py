@@ -23,7 +23,7 @@ from lastword.model.blind import BlindScores
 from lastword.records.decision import Decision
 from lastword.records.explanation import explain
 from lastword.rule.geometry import Trajectory
-from lastword.rule.router import Ruling
+from lastword.rule.operators import Ruling
 from lastword.rule.theta import Theta
 from lastword.text.forest import Branch
 
@@ -149,7 +149,7 @@ def test_the_gate_must_exceed_half_the_margin_and_the_minimum():
         S, other = ([[0, *[-2] * 4], [score, *[-3] * 4]] for score in (first, blind))
         verdict = trace_gated(facts).next(evidence(S, other))
         assert isinstance(verdict, Ruling)
-        return verdict.correction.gates["question"], verdict.correction.operator
+        return verdict.gates["question"], verdict.operator
 
     held, operator = gate(1.0, 0.4)  # moved by 0.6, half of the margin is 0.5
     assert (held.value, held.threshold, operator) == (pytest.approx(0.6), 0.5, "early")
@@ -165,9 +165,9 @@ def test_a_mix_is_gated_at_the_last_depth(blind, held):
     # The last depth moves it by -2.1 - blind, which must exceed 1e-4.
     verdict = trace_gated(Facts(4, 10, 2.0)).next(evidence([-2.0, -2.1], [-2.0, blind], t))
     assert isinstance(verdict, Ruling)
-    assert verdict.correction.operator == ("mix" if held else "base")
-    assert verdict.correction.mixing == (1.0 if held else 0.0)
-    assert verdict.correction.gates["question"].value == pytest.approx(-2.1 - blind)
+    assert verdict.operator == ("mix" if held else "base")
+    assert verdict.mixing == (1.0 if held else 0.0)
+    assert verdict.gates["question"].value == pytest.approx(-2.1 - blind)
 
 
 def test_a_missing_blind_prompt_is_an_error_or_keeps_the_models_answer():
@@ -293,7 +293,7 @@ def test_a_batch_is_calibrated_by_the_mean_of_its_label_set():
     # The fitted means do not change: scores do not depend on the order of items.
     verdict = method.next(answers[5])
     assert isinstance(verdict, Ruling)
-    np.testing.assert_array_equal(verdict.correction.scores, method.scores(answers[5]))
+    np.testing.assert_array_equal(verdict.scores, method.scores(answers[5]))
 
 
 def test_content_free_prompts_are_read_only_if_the_correction_needs_them():

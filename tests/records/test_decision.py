@@ -11,7 +11,7 @@ from lastword.errors import RecordError
 from lastword.records.columns import COLUMNS, to_table
 from lastword.records.decision import Decision, Withheld, failure, read, row_of, without_nan
 from lastword.records.frame import to_frame
-from lastword.rule.answer import Gate
+from lastword.rule.operators import Gate
 from lastword.text.items import Item
 
 VALUES = dict(

@@ -9,7 +9,7 @@ from lastword import Theta
 from lastword.files.wording import shorten
 from lastword.records.decision import read
 from lastword.records.explanation import explain
-from lastword.rule.answer import Gate
+from lastword.rule.operators import Gate
 
 
 def decision(**changes):

@@ -16,7 +16,6 @@ from lastword.rule.geometry import (
     decisive_layer,
     decisiveness,
     effective_dimension,
-    effective_dimensions,
     entropies,
     log_margin_ratio,
     margin,
@@ -68,7 +67,7 @@ def test_dimension_lies_between_one_and_the_rank(window):
 def test_the_dimension_of_two_candidates_is_set_and_not_rounded():
     # By the formula, rounding would move a third of these off 1, half of them above it.
     windows = np.random.default_rng(0).normal(-4, 3, (200, 2, 5))
-    assert (effective_dimensions(windows) == 1).all()
+    assert (effective_dimension(windows) == 1).all()
 
 
 def test_at_end_has_only_the_last_depth():

@@ -7,10 +7,9 @@ import pytest
 import reference
 
 from lastword.records.decision import Decision
-from lastword.rule.answer import Gate
 from lastword.rule.geometry import Trajectory
-from lastword.rule.operators import OPERATORS, Step
-from lastword.rule.router import Ruling, next_step
+from lastword.rule.operators import OPERATORS, Gate, Ruling, Step
+from lastword.rule.router import next_step
 from lastword.rule.theta import Theta
 
 DEPTH, FROZEN = 8, Theta()
@@ -32,7 +31,7 @@ def test_rulings_agree_with_the_reference(theta, invariant):
         trajectory = Trajectory(S, t)
         ruling = next_step(trajectory, invariant, theta)
         assert isinstance(ruling, Ruling) and ruling.regime == expected.regime
-        correction = ruling.correction
+        correction = ruling
         assert (correction.operator, correction.mixing) == (expected.operator, expected.mixing)
         np.testing.assert_allclose(correction.scores, expected.scores, atol=1e-12)
         answer = Decision.of(

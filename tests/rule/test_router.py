@@ -4,8 +4,8 @@ import numpy as np
 from tracer_double import _scores
 
 from lastword.rule.geometry import Trajectory
-from lastword.rule.operators import Step
-from lastword.rule.router import Ruling, choose, next_step, settle
+from lastword.rule.operators import Ruling, Step
+from lastword.rule.router import choose, next_step, settle
 from lastword.rule.theta import Theta
 
 DEPTH, THETA = 8, Theta()
@@ -42,7 +42,7 @@ def test_staged_reading_gives_the_same_rulings_and_reads_nothing_twice():
         for i, ruling in enumerate(rulings):
             whole = next_step(Trajectory(full[i][:, :-1], full[i][:, -1]), invariant, THETA)
             assert isinstance(whole, Ruling) and ruling.regime == whole.regime
-            assert ruling.correction.operator == whole.correction.operator
-            assert np.array_equal(ruling.correction.scores, whole.correction.scores)
-            operators.add(ruling.correction.operator)
+            assert ruling.operator == whole.operator
+            assert np.array_equal(ruling.scores, whole.scores)
+            operators.add(ruling.operator)
     assert operators == {"base", "decisive", "mix", "early"}

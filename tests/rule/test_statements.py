@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from lastword.rule.geometry import Trajectory, effective_dimension, tied_first
-from lastword.rule.operators import OPERATORS
-from lastword.rule.router import Ruling, next_step
+from lastword.rule.operators import OPERATORS, Ruling
+from lastword.rule.router import next_step
 from lastword.rule.theta import Theta
 
 PROPERTY = settings(max_examples=100, derandomize=True)
@@ -97,11 +97,11 @@ def test_theorem_2_1_ii_no_scalar_mixture_reaches_what_the_candidate_space_does(
         for t in (T - 10, 3 * T - 10):  # as sharp as b, and sharper
             theta = Theta(tau_dim=9.0, eta=float(eta))
             mixed = next_step(Trajectory(S, t), 2.0, theta)
-            assert isinstance(mixed, Ruling) and mixed.correction.scores.argmax() != 2
+            assert isinstance(mixed, Ruling) and mixed.scores.argmax() != 2
     ruling = next_step(Trajectory(S, T - 10), 2.0, Theta())
     assert isinstance(ruling, Ruling) and ruling.d_eff > 1.0015
-    assert ruling.correction.operator == "decisive" and ruling.correction.decisive_layer == 2
-    assert ruling.correction.scores.argmax() == 2
+    assert ruling.operator == "decisive" and ruling.decisive_layer == 2
+    assert ruling.scores.argmax() == 2
 
 
 @PROPERTY

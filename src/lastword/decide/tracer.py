@@ -28,9 +28,9 @@ from lastword.model.readout import Readout
 from lastword.model.weights.identity import tensors_digest
 from lastword.model.weights.invariant import Factors, model_invariant
 from lastword.records.decision import Decision
-from lastword.rule.operators import OPERATORS, Step
-from lastword.rule.router import Ruling, settle
-from lastword.rule.scorer import Scorer, ScorerReadings
+from lastword.rule.operators import OPERATORS, Ruling, Step
+from lastword.rule.router import settle
+from lastword.rule.scorer import Scorer
 from lastword.rule.theta import Theta
 from lastword.text.chat import describe_chat, require_settled
 from lastword.text.forest import Branch, plan
@@ -393,14 +393,10 @@ class Tracer:
         branches = [b for row, b in enumerate(every) if row not in cached]
         # A method that reads nothing needs the places of the rows all the same.
         states = self.backbone.states(branches, sorted(plan.depths) or [0], self.batch_tokens)
-        readings = self._readings.token_scorers() if plan.step.readings else {}
+        readings = self.scorer.variants() if plan.step.readings else {}
         batch = Batch(encoded, states, self.readout.read, self.scorer, plan, cached, readings)
         batch.read(range(len(encoded)), plan.step)
         return batch
-
-    @cached_property
-    def _readings(self) -> ScorerReadings:
-        return ScorerReadings(self.scorer, self.theta, self.profile.vocabulary)
 
     @cached_property
     def _blind_scores(self) -> BlindScores:
@@ -426,9 +422,7 @@ class Tracer:
             return Step(frozenset(every), t=True)
         if read == "base":
             base = OPERATORS["base"]
-            return base.needs(trajectory, self.theta) or Ruling(
-                "scalar", np.nan, base.correct(trajectory, self.theta)
-            )
+            return base.needs(trajectory, self.theta) or base.correct(trajectory, self.theta)
         return correction.next(evidence)
 
     def describe(self) -> dict[str, Any]:

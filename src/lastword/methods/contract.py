@@ -14,8 +14,7 @@ from jaxtyping import Float, Int
 
 from lastword.errors import ItemError
 from lastword.rule.geometry import Inputs, Scores, Trajectory
-from lastword.rule.operators import OperatorScores, Step
-from lastword.rule.router import Ruling
+from lastword.rule.operators import Ruling, Step
 from lastword.rule.theta import Theta
 from lastword.rule.tile import TokenScorer
 
@@ -154,7 +153,7 @@ class Method:
         assert self.rule is not None
         verdict = self.rule(evidence)
         assert isinstance(verdict, Ruling)
-        return verdict.correction.scores
+        return verdict.scores
 
     def next(self, evidence: Evidence) -> Step | Ruling:
         """Return the next step to read, or the ruling.
@@ -172,7 +171,7 @@ class Method:
             return step
         if (scores := self.scores(evidence)) is None:
             raise ItemError(f"{self.name} does not apply to the item")
-        return Ruling("scalar", np.nan, OperatorScores(self.name, scores))
+        return Ruling(self.name, scores)
 
     def lacks(self, blind: bool, content_free: bool) -> str | None:
         """Return a description of the needed prompts that an item lacks, or None.

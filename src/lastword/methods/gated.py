@@ -15,9 +15,7 @@ from dataclasses import replace
 from lastword.methods.contract import Evidence, Facts, Method, Needs
 from lastword.methods.names import method
 from lastword.methods.trace import trace
-from lastword.rule.answer import Gate
-from lastword.rule.operators import Step
-from lastword.rule.router import Ruling
+from lastword.rule.operators import Gate, Ruling, Step
 
 LEAST = 1e-4  # nats; two runs of the same model differ by less
 
@@ -36,7 +34,7 @@ def trace_gated(facts: Facts) -> Method:
         verdict = ungated.next(evidence)
         if isinstance(verdict, Step):
             return verdict
-        e, o = int(verdict.correction.scores.argmax()), int(evidence.trajectory.base.argmax())
+        e, o = int(verdict.scores.argmax()), int(evidence.trajectory.base.argmax())
         return verdict if e == o else _gated(verdict, evidence, e, o)  # equal: nothing to gate
 
     every = frozenset(range(facts.depth + 1))
@@ -45,8 +43,8 @@ def trace_gated(facts: Facts) -> Method:
 
 def _gated(verdict: Ruling, evidence: Evidence, e: int, o: int) -> Step | Ruling:
     """Return the blind reading at the deciding depth, or the ruling with the gate."""
-    outcome, blind, S = verdict.correction, evidence.blind, evidence.trajectory
-    depth = {"early": 0, "mix": S.depth}.get(outcome.operator, outcome.decisive_layer)
+    blind, S = evidence.blind, evidence.trajectory
+    depth = {"early": 0, "mix": S.depth}.get(verdict.operator, verdict.decisive_layer)
     assert depth is not None
     if blind is not None and not blind.has([depth]):
         return Step(frozenset(), blind=frozenset([depth]))
@@ -57,8 +55,8 @@ def _gated(verdict: Ruling, evidence: Evidence, e: int, o: int) -> Step | Ruling
         T = at - blind.scores[:, depth]
         shift = float(T[e] - T[o])
     stands = shift is not None and shift > threshold
-    outcome = replace(outcome, gates=outcome.gates | {"question": Gate(shift, threshold, stands)})
-    if not stands:
-        mixing = None if outcome.mixing is None else 0.0
-        outcome = replace(outcome, operator="base", scores=S.base, mixing=mixing)
-    return replace(verdict, correction=outcome)
+    gates = verdict.gates | {"question": Gate(shift, threshold, stands)}
+    if stands:
+        return replace(verdict, gates=gates)
+    mixing = None if verdict.mixing is None else 0.0
+    return replace(verdict, gates=gates, operator="base", scores=S.base, mixing=mixing)

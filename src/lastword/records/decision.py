@@ -13,10 +13,8 @@ from lastword.errors import ItemError, RecordError
 from lastword.files.strict_json import strict, to_json
 from lastword.files.wording import shorten
 from lastword.records.metrics import mc1, mc2, mc3
-from lastword.rule.answer import Gate, Regime
 from lastword.rule.geometry import Columns, Inputs, Scores, Trajectory, tied_first
-from lastword.rule.operators import OPERATORS
-from lastword.rule.router import Ruling
+from lastword.rule.operators import OPERATORS, Gate, Regime, Ruling
 from lastword.text.items import Item
 
 if TYPE_CHECKING:
@@ -158,8 +156,7 @@ class Decision:
         cls, ruling: Ruling, trajectory: Trajectory, candidates: Sequence[str], **others: Any
     ) -> "Decision":
         """Return the decision of the rule, or of another correction, on one trajectory."""
-        correction = ruling.correction
-        tied = tied_first(correction.scores)
+        tied = tied_first(ruling.scores)
         return cls(
             candidates=tuple(candidates),
             index=int(tied[0]),
@@ -168,9 +165,7 @@ class Decision:
             base_scores=trajectory.base,
             trajectory=trajectory.scores,
             t_scores=trajectory.t,
-            regime=ruling.regime,
-            d_eff=ruling.d_eff,
-            **vars(correction),
+            **vars(ruling),
             **others,
         )
 

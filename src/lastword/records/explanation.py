@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from lastword.files.wording import counted, shorten
 from lastword.records.decision import Decision
-from lastword.rule.answer import Gate
+from lastword.rule.operators import Gate
 from lastword.rule.theta import Theta
 
 # The quantity that each gate tests, in a few words.

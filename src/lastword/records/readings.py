@@ -188,14 +188,14 @@ def _fill(r: Readings, items: Places, S: np.ndarray, t: np.ndarray, theta: Theta
     count, depth = S.shape[1], S.shape[2] - 1
     row = np.arange(len(S))
     b, window = S[:, :, depth], S[:, :, theta.window(depth)]
-    layer, top = geometry.decisive_layers(S, theta.eps_H), b.argmax(axis=1)
+    layer, top = geometry.decisive_layer(S, theta.eps_H), b.argmax(axis=1)
     q = log_softmax(S[row, :, layer], axis=1)
-    r.d_eff[items] = geometry.effective_dimensions(window)
+    r.d_eff[items] = geometry.effective_dimension(window)
     r.changes[items] = q.argmax(axis=1) != top
     r.shift[items] = t[row, top] - b[row, top]
     if count > 1:
-        r.log_ratio[items] = geometry.log_margin_ratios(window, b, theta.delta_r)
-        r.entropy[items] = geometry.normalised_entropies(b)
+        r.log_ratio[items] = geometry.log_margin_ratio(window, b, theta.delta_r)
+        r.entropy[items] = geometry.normalised_entropy(b)
         r.sharper[items] = np.subtract(*(geometry.margins(u[:, :, None])[:, 0] for u in (t, b)))
         r.confidence[items] = b[row, top]
     for kind, values in ((r.base, b), (r.decisive, q), (r.early, S[:, :, 0]), (r.t, t)):
@@ -208,7 +208,7 @@ def _fill_moved(
     """Compute what the question moved at the depths that may decide items of one shape."""
     if np.isnan(without).all():
         return
-    shift, layer = S - without, geometry.decisive_layers(S, theta.eps_H)
+    shift, layer = S - without, geometry.decisive_layer(S, theta.eps_H)
     moved = shift[np.arange(len(S)), :, layer], shift[:, :, -1], shift[:, :, 0]
     for place, values in zip(OVERRIDING, moved, strict=True):
         stored = r.moved.setdefault(place, np.where(r.present, np.nan, 0.0))

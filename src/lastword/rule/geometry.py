@@ -1,8 +1,8 @@
 """Geometry of a trajectory: centred window, effective dimension, margins, decisive layer.
 
 Everything is numpy and float64: trajectories are small, and gates are compared in float64.
-Functions with a plural name take many items with equally many candidates and depths, stacked on a
-leading axis.
+Functions of trajectories take one item, or many with equally many candidates and depths, stacked
+on leading axes.
 """
 
 from collections.abc import Iterable
@@ -15,9 +15,8 @@ from scipy.special import log_softmax
 Scores = Float[np.ndarray, " candidates"]
 Columns = Float[np.ndarray, "candidates depths"]
 Inputs = Float[np.ndarray, "inputs candidates"]
-PerItem = Float[np.ndarray, " items"]
-Rows = Float[np.ndarray, "items candidates"]
-Stacked = Float[np.ndarray, "items candidates depths"]
+PerItem = Float[np.ndarray, "*items"]
+Rows = Float[np.ndarray, "*items candidates"]
 Trajectories = Float[np.ndarray, "*items candidates depths"]  # of one item, or of many
 
 
@@ -55,28 +54,22 @@ class Trajectory:
         return not np.isnan(self.scores[:, list(depths)]).any()
 
 
-def effective_dimension(window: Columns) -> float:
+def effective_dimension(windows: Trajectories) -> PerItem:
     """Return d_eff = tr(C)^2 / tr(C^2), Eq. 5: participation ratio of the window's Gram matrix.
 
     It is 1 for one candidate, for two (Proposition 1), and if all candidates have equal scores.
     """
-    return float(effective_dimensions(window[None])[0])
-
-
-def effective_dimensions(windows: Stacked) -> PerItem:
-    """Return d_eff of many items with equally many candidates."""
-    if windows.shape[1] <= 2:
-        return np.ones(len(windows))
-    X = windows - windows.mean(axis=1, keepdims=True)  # Eq. 4
-    scale = np.abs(X).max(axis=(1, 2))
+    if windows.shape[-2] <= 2:
+        return np.ones(windows.shape[:-2])
+    X = windows - windows.mean(axis=-2, keepdims=True)  # Eq. 4
+    scale = np.abs(X).max(axis=(-2, -1), keepdims=True)
     still = scale == 0
     # d_eff does not depend on the scale, but its fourth powers could over- or underflow.
-    X = X / np.where(still, 1.0, scale)[:, None, None]
-    C = X @ X.swapaxes(1, 2)
-    squares = (C * C).sum(axis=(1, 2))
-    trace = np.trace(C, axis1=1, axis2=2)
-    ratio: PerItem = np.where(still, 1.0, trace**2 / np.where(still, 1.0, squares))
-    return ratio
+    X = X / np.where(still, 1.0, scale)
+    C = X @ X.swapaxes(-2, -1)
+    squares, trace = (C * C).sum(axis=(-2, -1)), np.trace(C, axis1=-2, axis2=-1)
+    still = still[..., 0, 0]
+    return np.where(still, 1.0, trace**2 / np.where(still, 1.0, squares))
 
 
 def margins(trajectory: Trajectories) -> Float[np.ndarray, "*items depths"]:
@@ -107,40 +100,22 @@ def decisiveness(trajectory: Trajectories, eps_H: float) -> Float[np.ndarray, "*
     return margins(trajectory) / (entropies(trajectory) + eps_H)
 
 
-def decisive_layer(trajectory: Columns, eps_H: float) -> int:
+def decisive_layer(trajectory: Trajectories, eps_H: float) -> Int[np.ndarray, "*items"]:
     """Return l*, the depth of 1..L with the largest D_l, Eq. 7; the lowest one on ties."""
-    return int(decisive_layers(trajectory[None], eps_H)[0])
-
-
-def decisive_layers(trajectories: Stacked, eps_H: float) -> Int[np.ndarray, " items"]:
-    """Return l* of many items with equally many candidates."""
     # Depth 0 is left out (Eq. 7): no block has run there, so it holds almost nothing of the prompt.
-    layers: np.ndarray = 1 + decisiveness(trajectories[..., 1:], eps_H).argmax(axis=-1)
-    return layers
+    return np.asarray(1 + decisiveness(trajectory[..., 1:], eps_H).argmax(axis=-1))
 
 
-def log_margin_ratio(window: Columns, last: Scores, delta_r: float) -> float:
+def log_margin_ratio(windows: Trajectories, last: Rows, delta_r: float) -> PerItem:
     """Return g_logr, Eq. 8: log of the window's largest margin over depth L's; may be -inf."""
-    return float(log_margin_ratios(window[None], last[None], delta_r)[0])
-
-
-def log_margin_ratios(windows: Stacked, last: Rows, delta_r: float) -> PerItem:
-    """Return g_logr of many items with equally many candidates."""
     widest, end = margins(windows).max(axis=-1), margins(last[..., None])[..., 0]
     with np.errstate(divide="ignore"):
-        ratio: PerItem = np.log(widest / np.maximum(np.abs(end), delta_r))
-    return ratio
+        return np.asarray(np.log(widest / np.maximum(np.abs(end), delta_r)))
 
 
-def normalised_entropy(last: Scores) -> float:
+def normalised_entropy(last: Rows) -> PerItem:
     """Return g_H = H_L / log n, Eq. 8, in [0, 1]; needs two candidates."""
-    return float(normalised_entropies(last[None])[0])
-
-
-def normalised_entropies(last: Rows) -> PerItem:
-    """Return g_H of many items with equally many candidates."""
-    shares: PerItem = entropies(last[..., None])[..., 0] / np.log(last.shape[1])
-    return shares
+    return np.asarray(entropies(last[..., None])[..., 0] / np.log(last.shape[-1]))
 
 
 def tied_first(scores: Scores) -> Int[np.ndarray, " tied"]:

@@ -6,31 +6,14 @@ the same decision.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
-from lastword.rule.answer import Gate, Regime
 from lastword.rule.geometry import Trajectory, effective_dimension
-from lastword.rule.operators import OPERATORS, OperatorScores, Step
-from lastword.rule.operators.step import unread
+from lastword.rule.operators import OPERATORS, Gate, Ruling, Step, unread
 from lastword.rule.theta import Theta
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Ruling:
-    """The decision of Algorithm 1 for one trajectory.
-
-    Attributes:
-        regime: `candidate-space` if d_eff > tau_dim, else `scalar`.
-        d_eff: Effective trajectory dimension, Eq. 5.
-        correction: The operator's scores and gates.
-    """
-
-    regime: Regime
-    d_eff: float
-    correction: OperatorScores
 
 
 def choose(d_eff: float, invariant: float, theta: Theta) -> str:
@@ -48,22 +31,23 @@ def next_step(trajectory: Trajectory, invariant: float, theta: Theta) -> Step | 
     # 3. The operator that d_eff and I(M) choose. It reads depths and T for its gates, perhaps in
     #    several steps, and returns the base's scores if a gate fails.
     candidates, depth = len(trajectory.scores), trajectory.depth
+    base = OPERATORS["base"]
     if candidates == 1:
-        return OPERATORS["base"].needs(trajectory, theta) or Ruling(
-            "scalar", 1.0, OPERATORS["base"].correct(trajectory, theta)
-        )
+        step = base.needs(trajectory, theta)
+        return step or replace(base.correct(trajectory, theta), d_eff=1.0)
     window = theta.window(depth)
     if candidates > 2 and (step := unread(trajectory, [*window, depth])):
         return step
-    d_eff = effective_dimension(trajectory.scores[:, window])  # 1 for two candidates, even unread
+    # It is 1 for two candidates, even unread.
+    d_eff = float(effective_dimension(trajectory.scores[:, window]))
     name = choose(d_eff, invariant, theta)
     if step := OPERATORS[name].needs(trajectory, theta):
         return step
-    correction = OPERATORS[name].correct(trajectory, theta)
+    ruling = OPERATORS[name].correct(trajectory, theta)
     if name == "decisive":
-        return Ruling("candidate-space", d_eff, correction)
+        return replace(ruling, regime="candidate-space", d_eff=d_eff)
     gate = {"invariant": Gate(invariant, theta.tau_I, invariant > theta.tau_I)}
-    return Ruling("scalar", d_eff, replace(correction, gates=gate | correction.gates))
+    return replace(ruling, d_eff=d_eff, gates=gate | ruling.gates)
 
 
 def settle(

@@ -5,6 +5,7 @@ grows with the evidence that the token gained support across the feature depths 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import get_args, get_type_hints
@@ -47,33 +48,51 @@ class Scorer:
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
         """Return log_softmax(z_T)[token] at each predicted token, Eq. 13."""
-        return F.log_softmax(self.mixed_logits(tile), dim=-1)[tile.row, tile.token]
+        return self.by_variant(tile, [self.theta])[0]
 
-    def mixed_logits(self, tile: Tile) -> Logits:
-        """Return z_T = (1 - alpha) z_L + alpha zbar, Eq. 12, for all rows of a tile."""
-        mixed = []
+    def variants(self) -> "dict[str, Variant]":
+        """Return T by each variant that the paper leaves open: `outside` x `floor`."""
+        switches = get_type_hints(ScorerTheta)
+        pairs = product(*(get_args(switches[name]) for name in ("outside", "floor")))
+        every = [replace(self.theta, outside=outside, floor=floor) for outside, floor in pairs]
+        return {theta.reading: Variant(self, every, n) for n, theta in enumerate(every)}
+
+    def by_variant(self, tile: Tile, every: Sequence[ScorerTheta]) -> list[Tensor]:
+        """Return the scores of the predicted tokens by variant; shared parts are computed once."""
+        scores = [tile.row.new_zeros(len(tile.row), dtype=torch.float32) for _ in every]
         for rows in tile.strips():
             logits = {depth: z[rows] for depth, z in tile.logits.items()}
             log_z = {depth: values[rows] for depth, values in tile.log_z.items()}
-            mixed.append(self.mix(logits[self.last], *self.parts(logits, log_z)))
-        return torch.cat(mixed)
+            z_L = logits[self.last]
+            # Targets of other strips are computed too and dropped: shapes that depend on the data
+            # would wait for the device.
+            row = tile.row - rows.start
+            inside = (row >= 0) & (row < len(z_L))
+            at = row.clamp(0, len(z_L) - 1), tile.token
+            parts = self.parts(logits, log_z)
+            for n, theta in enumerate(every):
+                mixed = self.mix(theta, z_L, *parts)
+                scores[n] = torch.where(inside, F.log_softmax(mixed, dim=-1)[at], scores[n])
+        return scores
 
     def parts(self, logits: dict[int, Logits], log_z: LogZ) -> tuple[Logits, Tensor, Logits]:
-        """Return what all readings share: zbar - z_L, the tokens that h~ is scaled over, and h~."""
+        """Return what all variants share: zbar - z_L, the tokens that h~ is scaled over, and h~."""
         omega = self.recurring(logits)
         # All tokens of a row without a recurring one.
         over = omega | ~omega.any(dim=-1, keepdim=True)
         h = self.evidence(torch.stack([logits[g] - log_z[g].flatten(1) for g in self.features]))
         return self.shift(logits), over, _rescale(h, over)
 
-    def mix(self, z_L: Logits, shift: Logits, over: Tensor, h: Logits) -> Logits:
-        """Return z_T of this reading from the shared parts, Eq. 12."""
-        alpha = self.alpha(h)
-        if self.theta.outside != "clip":  # tokens outside get z_L, or alpha as for h~ = 0
+    def mix(
+        self, theta: ScorerTheta, z_L: Logits, shift: Logits, over: Tensor, h: Logits
+    ) -> Logits:
+        """Return z_T = (1 - alpha) z_L + alpha zbar of a variant from the shared parts, Eq. 12."""
+        weight = alpha(theta, h)
+        if theta.outside != "clip":  # tokens outside get z_L, or alpha as for h~ = 0
             zero = torch.zeros(1, 1, dtype=torch.float64)
-            outside = 0.0 if self.theta.outside == "final" else float(self.alpha(zero))
-            alpha = torch.where(over, alpha, outside)
-        return torch.addcmul(z_L, alpha, shift)
+            outside = 0.0 if theta.outside == "final" else float(alpha(theta, zero))
+            weight = torch.where(over, weight, outside)
+        return torch.addcmul(z_L, weight, shift)
 
     def shift(self, logits: dict[int, Logits]) -> Logits:
         """Return zbar - z_L; zbar is the weighted mean over the anchors, Eq. 10."""
@@ -108,77 +127,31 @@ class Scorer:
             h += a_c * ((rises[-1] - rises[0]) / (count - 2)).clamp(min=0)
         return h
 
-    def alpha(self, h: Float[Tensor, "rows tokens"]) -> Float[Tensor, "rows tokens"]:
-        """Return alpha = lambda_0 + (1 - lambda_0) sigmoid(gamma_alpha (h~ - 1/2)), Eq. 12."""
-        share = (1 - self.theta.lambda_0) * torch.sigmoid(self.theta.gamma_alpha * (h - 0.5))
-        return share + self.theta.lambda_0 if self.theta.floor == "anchor" else share
-
-
-class ScorerReadings:
-    """All readings of T that the paper leaves open. Shared parts are computed once per tile.
-
-    Args:
-        scorer: T, by one of the readings.
-        theta: Its constants.
-
-    Attributes:
-        scorers: T by reading: `outside` x `floor` (method, section 5).
-    """
-
-    def __init__(self, scorer: Scorer, theta: Theta, vocabulary: int) -> None:
-        self._scorer = scorer
-        switches = get_type_hints(ScorerTheta)
-        pairs = product(*(get_args(switches[name]) for name in ("outside", "floor")))
-        each = [replace(theta.scorer, outside=outside, floor=floor) for outside, floor in pairs]
-        self.scorers = {
-            switched.reading: Scorer(replace(theta, scorer=switched), scorer.last, vocabulary)
-            for switched in each
-        }
-
-    def token_scorers(self) -> "dict[str, ReadingScorer]":
-        """Return a token scorer for each reading."""
-        return {
-            name: ReadingScorer(self, name, scorer.depths) for name, scorer in self.scorers.items()
-        }
-
-    def log_probs(self, tile: Tile) -> dict[str, Float[Tensor, " targets"]]:
-        """Return log_softmax(z_T)[token] of each reading, Eq. 13."""
-        scores = {
-            name: tile.row.new_zeros(len(tile.row), dtype=torch.float32) for name in self.scorers
-        }
-        for rows in tile.strips():
-            logits = {depth: z[rows] for depth, z in tile.logits.items()}
-            log_z = {depth: values[rows] for depth, values in tile.log_z.items()}
-            # Targets of other strips are computed too and dropped: shapes that depend on the data
-            # would wait for the device.
-            row = tile.row - rows.start
-            inside = (row >= 0) & (row < len(logits[self._scorer.last]))
-            at = row.clamp(0, len(logits[self._scorer.last]) - 1), tile.token
-            parts = self._scorer.parts(logits, log_z)
-            for name, scorer in self.scorers.items():
-                mixed = scorer.mix(logits[scorer.last], *parts)
-                scores[name] = torch.where(inside, F.log_softmax(mixed, dim=-1)[at], scores[name])
-        return scores
-
 
 @dataclass(frozen=True)
-class ReadingScorer:
-    """One reading of T as a token scorer.
+class Variant:
+    """One variant of T as a token scorer; all of them are computed together."""
 
-    Attributes:
-        readings: All readings; they are computed together.
-        name: The name of this one.
-        depths: Depths whose logits it needs.
-    """
-
-    readings: ScorerReadings
-    name: str
-    depths: tuple[int, ...]
+    scorer: Scorer
+    every: Sequence[ScorerTheta]
+    place: int
     raw_depths: tuple[int, ...] = ()
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Depths whose logits T needs."""
+        return self.scorer.depths
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
         """Return the score of each predicted token of a tile, in nats."""
-        return tile.once("readings of T", lambda: self.readings.log_probs(tile))[self.name]
+        every = tile.once("variants", lambda: self.scorer.by_variant(tile, self.every))
+        return every[self.place]
+
+
+def alpha(theta: ScorerTheta, h: Float[Tensor, "rows tokens"]) -> Float[Tensor, "rows tokens"]:
+    """Return alpha = lambda_0 + (1 - lambda_0) sigmoid(gamma_alpha (h~ - 1/2)), Eq. 12."""
+    share = (1 - theta.lambda_0) * torch.sigmoid(theta.gamma_alpha * (h - 0.5))
+    return share + theta.lambda_0 if theta.floor == "anchor" else share
 
 
 def top_k(logits: Logits, k: int) -> Bool[Tensor, "rows vocab"]:
