@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 from served import running
+from small_encoders import write_encoder
+from test_served_questions import choice_of, post
 from topics import certificate_of
 
 from lastword import Decider, ProbeClassifier, Tracer
 from lastword.errors import InputError
+from lastword.model.encoder import Encoder
 from lastword.service.settings import Settings
 from lastword.trust.drift import sampled
 from lastword.tryout.labels import read_labels
@@ -110,3 +113,66 @@ def test_drift_warns_of_texts_unlike_the_labels(model):
             ask(served, f"{i} 0x{i:04x} zzzz qqqq {'#' * 20} select * from t where {i}")
         assert oversight.drift.warned == {"likeness"}
         assert [event["statistic"] for event in served.events("drift")] == ["likeness"]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory) -> Decider:
+    """An encoder's probe with a certificate of its errors, without a language model."""
+    encoder = Encoder(write_encoder(tmp_path_factory.mktemp("encoder") / "letters"), "cpu")
+    texts, labels = texts_of(80)
+    labels[::7] = labels[1::7]  # so that it is not certain of everything
+    probe = ProbeClassifier(encoder, INSTRUCTIONS).fit(texts, labels).probe_
+    bare = Decider(probes=[probe], encoders=[encoder])
+    answers = bare.decide_many(texts_of(40, 400)[0], {"q": probe.question})
+    least = float(np.median([one["q"].probability for one in answers]))
+    return Decider(probes=[probe], encoders=[encoder], certificate=certificate_of(probe, least))
+
+
+def test_an_uncertain_answer_is_deferred_in_every_form(alone):
+    with running(alone) as served:
+        for text in texts_of(6, start=400)[0]:
+            expected = alone.decide(text, {"q": alone.probes[0].question})["q"]
+            for form in ("openai", "chat", "typesafe", "google"):
+                answer = post(served, form, INSTRUCTIONS, [*WORDS], None, "", text=text)
+                choice, details = choice_of(form, answer)
+                assert details["deferred"] == expected.deferred and choice == expected.choice
+            for named in ({}, {"question": "answer"}):
+                question = {"type": "choice", "instructions": INSTRUCTIONS, "choices": [*WORDS]}
+                more = {"questions": [question | named | {"abstain": True}]}
+                choice = ask(served, text, **more)["choice"]
+                assert choice == (None if expected.deferred else expected.choice)
+        deferred = served.metric("lastword_deferred_total")
+        decided = served.metric(
+            "lastword_decisions_total", regime="probe", operator="probe", changed="no"
+        )
+        assert 0 < deferred < decided == 36
+        share = served.metric("lastword_answered_share")
+        assert share == pytest.approx(1 - deferred / decided)
+        unread = served.client.post("/v1/correct", json={"prompt": "a", "candidates": ["b", "c"]})
+        assert unread.status_code == 422 and "language model" in unread.text
+
+
+def test_too_many_errors_among_given_answers_raise_the_alarm(alone, tmp_path):
+    state = tmp_path / "state.db"
+    with running(alone, state=state) as served:
+        given = wrong = 0
+        for text, truth in zip(*texts_of(120, start=700), strict=True):
+            answer = ask(served, text)
+            error = answer["choice"] != truth or given >= 20  # then the world has changed
+            places = [i for i, name in enumerate(WORDS) if (name == answer["choice"]) != error]
+            body = {"id": answer["lastword"]["feedback_id"], "right": places}
+            result = served.client.post("/v1/feedback", json=body).json()
+            counts = not answer["lastword"]["deferred"]
+            given, wrong = given + counts, wrong + (counts and error)
+            assert result["counts"] == counts and result["was_wrong"] == error
+            assert (result["given"], result["wrong"]) == (given, wrong)
+            if result["alarm"]:
+                break
+        assert result["alarm"] and given < 60
+        (event,) = served.events("alarm")
+        assert event["of"] == "errors" and event["broken"] == wrong
+        assert served.metric("lastword_alarm", of="errors") == 1
+        assert served.metric("lastword_alarm", of="breaks") == 0
+        before = served.client.get("/v1/model").json()["oversight"]
+    with running(alone, state=state) as served:
+        assert served.client.get("/v1/model").json()["oversight"] == before

@@ -46,6 +46,7 @@ def post(
     choices: Any,
     name: str | None,
     suffix: str,
+    text: str = TEXT,
 ):
     """Ask one question in a form, and return the response."""
     model = served.service.name + suffix
@@ -55,11 +56,11 @@ def post(
     if form == "openai":
         options = {} if choices is None else {"choices": choices}
         questions = [{"type": "choice"} | question | options]
-        body = {"model": model, "input": TEXT, "questions": questions}
+        body = {"model": model, "input": text, "questions": questions}
         path = "/v1/decisions"
     elif form == "chat":
         messages = [] if instructions is None else [{"role": "system", "content": instructions}]
-        body = {"model": model, "messages": [*messages, {"role": "user", "content": TEXT}]}
+        body = {"model": model, "messages": [*messages, {"role": "user", "content": text}]}
         body |= {} if choices is None else {"guided_choice": choices}
         body |= {} if name is None else {"question": name}
         path = "/v1/chat/completions"
@@ -69,7 +70,7 @@ def post(
         if form == "google":
             key, path, headers = "input", "/v1/decisions", {"x-goog-api-key": "any"}
         by_name = {"any": {"type": "choice"} | question | criteria}
-        body = {"model": model, key: TEXT, "questions": by_name}
+        body = {"model": model, key: text, "questions": by_name}
     return served.client.post(path, json=body, headers=headers)
 
 

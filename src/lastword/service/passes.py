@@ -1,5 +1,6 @@
 """Passes of the model: orders that are answered together, within a budget of tokens."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from lastword.decide.decider import Decider
 from lastword.errors import TraceError
 from lastword.records.decision import Decision
 from lastword.service.chunks import Chunks
-from lastword.service.limits import TARGETS
+from lastword.service.limits import CPU_TOKENS, TARGETS
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
 from lastword.service.queue import Order
@@ -57,15 +58,18 @@ class Passes:
 
     def __init__(self, decider: Decider, metrics: Metrics, log: Log, deadline: float) -> None:
         self._decider, self._metrics, self._log = decider, metrics, log
-        self.chunks, self._deadline = Chunks(decider.tracer), deadline
+        self._deadline = deadline
+        # Without a language model, a pass reads the tokens of encoders alone.
+        has_model = decider.by_model is not None
+        self.chunks = Chunks(decider.tracer) if has_model else None
 
     def choose(self, orders: Sequence[ModelOrder]) -> list[ModelOrder]:
         """Return the first order and those that share its pass; a long one is alone."""
-        first, tracer = orders[0], self._decider.tracer
+        first = orders[0]
         if self._is_long(first):
             return [first]
         alike = [o for o in orders if o.kind == first.kind and not self._is_long(o)]
-        limit = tracer.batch_tokens if first.encoded is None else TARGETS
+        limit = self._tokens if first.encoded is None else TARGETS
         count = sum(cost <= limit for cost in accumulate(order.cost for order in alike))
         alike = alike[: max(count, 1)]
         items = [order.encoded for order in alike if order.encoded is not None]
@@ -73,15 +77,21 @@ class Passes:
             return alike
         try:
             # The tracer's plan groups what fits into one pass; the first order has waited longest.
-            (group,) = (group for group in tracer.plan(items) if 0 in group)
+            plan = self._decider.tracer.plan(items)
+            (group,) = (group for group in plan if 0 in group)
         except Exception as error:
             self._log.failure(error, at="plan", items=len(orders))
             return alike[:1]
         return [alike[i] for i in sorted(group)]
 
+    @property
+    def _tokens(self) -> int:
+        """The maximum number of tokens of a pass of probes."""
+        return CPU_TOKENS if self.chunks is None else self._decider.tracer.batch_tokens
+
     def _is_long(self, order: ModelOrder) -> bool:
         """Return True if a chunk of the order's prompt has to be read before its pass."""
-        if order.encoded is None:
+        if order.encoded is None or self.chunks is None:
             return False
         prompt = order.encoded.prompt.branches[0]
         # A cache that is too small for a prompt never has all of it.
@@ -90,7 +100,7 @@ class Passes:
 
     def _read_chunk(self, order: ModelOrder) -> dict[ModelOrder, Any]:
         """Read a chunk of an order's prompt; refuse an order whose deadline is too near."""
-        assert order.encoded is not None
+        assert order.encoded is not None and self.chunks is not None
         prompt = order.encoded.prompt.branches[0]
         try:
             self.chunks.read(prompt)
@@ -108,7 +118,7 @@ class Passes:
     @property
     def _most(self) -> float:
         # Half of the time is for others, which have turns between the chunks.
-        return self.chunks.most(self._deadline / 2)
+        return math.inf if self.chunks is None else self.chunks.most(self._deadline / 2)
 
     def _beyond(self, tokens: int) -> Refusal:
         what = f"{tokens} tokens cannot be read before the deadline of {self._deadline:g} s"

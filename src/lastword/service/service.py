@@ -55,12 +55,15 @@ class Service(Running):
             questions = read_questions(settings.questions)
             decider.prepare(questions, warn=False)  # raises at start too
             decider.serve(questions)
-        tracer = decider.tracer
-        is_default = tracer.batch_tokens == tracer.model.batch_tokens
-        if is_default and tracer.profile.device.type == "cpu":
-            tracer.batch_tokens = min(tracer.batch_tokens, CPU_TOKENS)
         self.decider = decider
-        self.name = model_name(str(tracer.source["model"]))
+        if decider.by_model is None:
+            self.name = model_name(next(iter(decider.encoders)))
+        else:
+            tracer = decider.tracer
+            self.name = model_name(str(tracer.source["model"]))
+            is_default = tracer.batch_tokens == tracer.model.batch_tokens
+            if is_default and tracer.profile.device.type == "cpu":
+                tracer.batch_tokens = min(tracer.batch_tokens, CPU_TOKENS)
         self.oversight = oversee(decider.certificate, settings, self.metrics, self.log)
         # Long texts have a thread of their own, so that short ones do not wait for them.
         names = ("lastword-text", "lastword-long-text", "lastword-model")

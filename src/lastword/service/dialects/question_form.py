@@ -1,7 +1,7 @@
 """The reader of questions for all dialects, and the parts that TypeSafe's and Google's share."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -62,7 +62,10 @@ class QuestionForm:
             return kind(instructions, *more)
         # A predicate without instructions would be refused.
         options = kind(instructions or "-", *more).options if more else ()
-        return served.get(str(name), kind, instructions, options)
+        found = served.get(str(name), kind, instructions, options)
+        if question.get("abstain") is True and isinstance(found, Choice):
+            return replace(found, abstain=True)
+        return found
 
 
 def criteria_form(text: Callable[[Any], str], yes: str, no: str, *, optional: bool) -> QuestionForm:

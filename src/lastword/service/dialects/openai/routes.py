@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -113,6 +114,8 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
         if served_name is not None:
             instructions, options = question.instructions, question.options
             question = served.get(served_name, type(question), instructions, options)
+            if choices.nullable and isinstance(question, Choice):
+                question = replace(question, abstain=True)
         return {_NAME: question}
 
     answered = await answer(call, body.input, make)
