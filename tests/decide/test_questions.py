@@ -94,7 +94,7 @@ def test_written_questions_are_read_back(tmp_path, name):
         "team": TEAM,
         "topics": Multi("", ["lamps", Option("chairs", "and stools")]),
         "sure": Choice("?", ["a", "b"], abstain=True),
-        "yes": Choice("", [True, "true", "yes", "2024-01-01", "7"]),
+        "yes": Choice("", [True, "true", "yes", "2024-01-01", "7", 7, 10, 2]),
         "late": Predicate("Läte?", yes="two weeks: or more", no="less"),
         "urgent": Score("How urgent?", ["no", Option("yes", "now")]),
     }
@@ -124,8 +124,8 @@ def test_yaml_words_are_strings_except_true_and_false(tmp_path):
         ),
         ("a: {type: guess}", "question 'a' has the type 'guess'; expected one of choice"),
         ("a: {type: choice}", "question 'a': choices is missing"),
-        ("a: {type: choice, choices: [1, 2]}", "question 'a': an option is a text or a boolean"),
-        ("a: {type: score, levels: [true, false]}", "a level is a text, not a boolean"),
+        ("a: {type: choice, choices: [1.5, 2]}", "question 'a': an option is a text, a boolean"),
+        ("a: {type: score, levels: [true, false]}", "a level is a text, not True"),
         (
             "a: {type: predicate, statement: x}",
             "statement is an unknown name; known: instr",

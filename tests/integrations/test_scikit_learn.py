@@ -14,7 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from topics import LABELS, TEXTS
 
-from lastword import Choice, Decider, ProbeClassifier, Tracer
+from lastword import Choice, Decider, Probe, ProbeClassifier, Tracer
+from lastword.decide.questions_file import read_questions, write_questions
 from lastword.decide.states import StateCache
 from lastword.errors import InputError
 from lastword.integrations import scikit_learn
@@ -91,6 +92,27 @@ def test_a_decider_with_its_file_gives_the_same_answers(tracer, tmp_path):
         [each.probabilities[::-1] for each in answers], classifier.predict_proba(NEW), atol=1e-6
     )
     assert_allclose([each.decision.likeness for each in answers], classifier.likeness(NEW))
+
+
+@pytest.mark.parametrize(
+    "names", [("animal", "money"), (True, False), (10, 2), ("10", "2"), ("é", "E")], ids=str
+)
+def test_classes_keep_type_and_order_in_files(tracer, tmp_path, names):
+    labels = [names[label == "money"] for label in LABELS]
+    classifier = ProbeClassifier(tracer, "What is it about?").fit(TEXTS, labels)
+    classifier.probe_.save_pretrained(tmp_path)
+    probe = Probe.from_pretrained(tmp_path)
+    again = ProbeClassifier.from_probe(probe, tracer)
+    assert again.classes_.tolist() == classifier.classes_.tolist() == sorted(names)
+    assert_allclose(again.predict_proba(NEW), classifier.predict_proba(NEW))
+    write_questions(tmp_path / "q.yaml", {"q": probe.question})
+    answers = Decider(tracer, probes=[probe]).decide(NEW[0], read_questions(tmp_path / "q.yaml"))
+    value = answers["q"].choice
+    assert value == classifier.predict(NEW)[0] and type(value) is type(names[0])
+    (entry, *_) = answers.to_dict()["q"]["probabilities"]
+    assert entry["value"] == sorted(names)[0] and type(entry["value"]) is type(names[0])
+    with pytest.raises(InputError, match="model"):
+        ProbeClassifier.from_probe(probe, Tracer.demo("control"))
 
 
 def test_cross_validation_and_grid_search_read_no_text_twice(tracer, passes):

@@ -87,7 +87,7 @@ class Answer:
             return None
         p = self.probabilities
         best = [o for o, share in zip(self.question.options, p, strict=True) if share == p.max()]
-        return min(best, key=lambda option: (option.text, isinstance(option.value, bool))).value
+        return min(best, key=lambda option: (option.text, not isinstance(option.value, str))).value
 
     @property
     def probability(self) -> float:

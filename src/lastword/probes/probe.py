@@ -100,6 +100,11 @@ class Probe:
         return self.fit if isinstance(self.fit, LinearProbe) else None
 
     @property
+    def source(self) -> Subject:
+        """The encoder that it reads, or else the model."""
+        return self.encoder or self.subject
+
+    @property
     def needs_model(self) -> bool:
         """True if it needs a language model; False if it reads only an encoder."""
         return self.linear is None or self.linear.reads_model or self.threshold is not None
@@ -231,7 +236,7 @@ class Probe:
             "probe": self.name,
             "question": " ".join(self.question.instructions.split()) or "none",
             "options": ", ".join(options),
-            "model": (self.encoder or self.subject).model,
+            "model": self.source.model,
             "labels": str(self.labels),
         }
 

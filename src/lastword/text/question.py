@@ -14,14 +14,14 @@ from lastword.files.cells import text_fault
 from lastword.files.fields import CONFIG, Flag, Text, checked, shown
 from lastword.files.wording import counted
 
-Value = str | bool
+Value = str | bool | int
 
 MOST_CHOICES = 255  # levels too
 
 
 def _value(value: Any) -> Value:
     if not isinstance(value, Value):
-        raise InputError(f"an option is a text or a boolean, not {shown(value)}: quote it")
+        raise InputError(f"an option is a text, a boolean or an integer, not {shown(value)}")
     if isinstance(value, str) and (fault := text_fault(value)) is not None:
         raise InputError(f"an option {fault}")
     if isinstance(value, str) and not value.strip():
@@ -34,7 +34,7 @@ class Option:
     """One possible answer.
 
     Attributes:
-        value: The value in an answer: a text or a boolean.
+        value: The value in an answer: a text, a boolean or an integer.
         description: Its meaning, for the prompt; never scored.
 
     Raises:
@@ -48,7 +48,7 @@ class Option:
 
     @property
     def text(self) -> str:
-        """The text to score: the value, or `true` or `false` for a boolean."""
+        """The text to score: the value, in digits for an integer, `true` or `false`."""
         return self.value if isinstance(self.value, str) else str(self.value).lower()
 
 
@@ -64,8 +64,8 @@ def _options(values: Any, info: ValidationInfo) -> tuple[Option, ...]:
     for option in options:
         if (key := (type(option.value), option.value)) in keys:
             raise InputError(f"{shown(option.value)} occurs twice in {noun}s; remove one")
-        if noun == "level" and isinstance(option.value, bool):
-            raise InputError("a level is a text, not a boolean: quote it")
+        if noun == "level" and not isinstance(option.value, str):
+            raise InputError(f"a level is a text, not {shown(option.value)}: quote it")
         keys.add(key)
     return options
 
@@ -86,8 +86,8 @@ class Choice:
 
     Attributes:
         instructions: The question, for the prompt; may be empty.
-        choices: 2 to 255 options, each a text, a boolean or an `Option`, no two equal. The text
-            `true` and the boolean are different options.
+        choices: 2 to 255 options, each a text, a boolean, an integer or an `Option`, no two equal.
+            The text `true` and the boolean are different options.
         abstain: Answer "none of these" if the certificate defers.
 
     Raises:
@@ -213,7 +213,7 @@ def question_from(value: Any, name: str) -> Question:
     Args:
         value: An object with `type` (`choice`, `multi`, `predicate`, `score`), `instructions`, and
             `choices`, `levels`, or `yes` and `no`; a choice may have `abstain`. Each choice is a
-            text, a boolean, or an object with `value` and `description`.
+            text, a boolean, an integer, or an object with `value` and `description`.
         name: Name of the question, for messages.
 
     Raises:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from lastword.files.strict_json import to_json
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
-from lastword.text.question import MOST_CHOICES, Choice, Multi, Option
+from lastword.text.question import MOST_CHOICES, Choice, Multi, Option, Value
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MOST_REFERENCES = 16
@@ -104,7 +104,7 @@ class Choices:
             else Choice(instructions, options, self.nullable)
         )
 
-    def in_order(self, options: Sequence[str | bool], form: Callable[[str], str]) -> "Choices":
+    def in_order(self, options: Sequence[Value], form: Callable[[str], str]) -> "Choices":
         """Return the choices in the order of a question's options.
 
         `form` normalises a text, because the question's options may be spelled differently.
@@ -124,7 +124,7 @@ class Choices:
             return self.candidates[index]
         return self._wrapped(None if index is None else self.values[index])
 
-    def array(self, applies: Sequence[str | bool]) -> str:
+    def array(self, applies: Sequence[Value]) -> str:
         """Return the options that apply as the client gets them."""
         pairs = zip(self.values, self.options, strict=True)
         return self._wrapped([value for value, option in pairs if option in applies])
