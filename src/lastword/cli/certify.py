@@ -165,6 +165,8 @@ def _lines(certified: "Outcome") -> list[str]:
 
 
 def _to_dict(certified: "Outcome") -> dict[str, Any]:
+    from lastword.trust.automation import estimates
+
     finding, rung = certified.finding, None
     if finding.automation is not None:
         rung = finding.automation.rung(finding.terms.delta)
@@ -178,6 +180,7 @@ def _to_dict(certified: "Outcome") -> dict[str, Any]:
         "base_right": finding.base_right,
         "policy": asdict(finding.policy),
         "needed": finding.needed,
+        "estimates": [asdict(one) for one in estimates(finding.curve)],
         "threshold": None if rung is None else asdict(rung),
         "trials": [
             {"policy": asdict(trial.policy), "certified": trial.passes(finding.terms)}

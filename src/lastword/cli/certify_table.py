@@ -7,6 +7,7 @@ import typer
 
 from lastword.cli.output import printable, say, write_lines
 from lastword.files.strict_json import to_json
+from lastword.trust.automation import estimates
 from lastword.trust.predictions import (
     Columns,
     PlainFinding,
@@ -69,7 +70,7 @@ def _to_dict(finding: PlainFinding, words: list[str]) -> dict[str, object]:
         "accuracy": 1 - errors.rate,
         "accuracy_at_least": proven.worth.get("accuracy_at_least"),
         "gain_at_least": proven.worth.get("net_at_least"),
-        "estimates": [asdict(one) for one in finding.estimates],
+        "estimates": [asdict(one) for one in estimates(finding.curve)],
         "threshold": None if rung is None else asdict(rung),
         "labelled": errors.items,
         "groups": errors.groups,

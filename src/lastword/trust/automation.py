@@ -254,6 +254,11 @@ def estimate(steps: Sequence[Rung], error: float) -> Estimate:
     return Estimate(error, share, least, most, None if best is None else best.threshold)
 
 
+def estimates(steps: Sequence[Rung]) -> list[Estimate]:
+    """Return the estimates at 5, 10 and 20% error; none without a curve."""
+    return [estimate(steps, error) for error in ERRORS] if steps else []
+
+
 def plan(
     steps: Sequence[Rung], pool: Texts, *, rows: int, error: float, level: float, drawn: bool = True
 ) -> Ladder:

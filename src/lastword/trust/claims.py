@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lastword.errors import InputError
-from lastword.trust.automation import Automation, climb, quantiles, rungs
+from lastword.trust.automation import Automation, Rung, climb, quantiles, rungs
 from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import OFF, PREDICTION, Policy, ScalarOperator, family, is_probe
@@ -94,6 +94,7 @@ class Finding:
             one passes, or if no number would be enough.
         automation: The test of the errors among given answers; None unless the terms have an
             error.
+        curve: The errors of the answers at or above each confidence, the highest first.
     """
 
     terms: Terms
@@ -104,6 +105,7 @@ class Finding:
     chosen: Trial | None
     needed: int | None
     automation: Automation | None = None
+    curve: tuple[Rung, ...] = ()
 
     @property
     def policy(self) -> Policy:
@@ -164,21 +166,16 @@ def certify(items: Labelled, scalar: ScalarOperator, terms: Terms, failed: int =
             f"needed, without a single break; label more{more}"
         )
     finding = judge(trials(items, scalar, terms, failed), terms)
+    confidence, right = items.shown(finding.policy)
+    curve = rungs(confidence, ~right, items.groups, quantiles(confidence))
+    finding = replace(finding, curve=tuple(curve))
     if terms.error is None:
         return finding
-    return replace(finding, automation=_automate(items, finding.policy, terms.error, terms))
-
-
-def _automate(items: Labelled, policy: Policy, error: float, terms: Terms) -> Automation:
-    """Test which answers under a policy can be given if at most a share of them may be wrong.
-
-    The same labels chose the policy, so its errors on them are too low by chance. So each policy
-    that could have been chosen has its share of delta, and so has the choice of none.
-    """
-    confidence, right = items.shown(policy)
-    untested = Automation(error, (), terms.policies + 1)
-    steps = rungs(confidence, ~right, items.groups, quantiles(confidence))
-    return replace(untested, rungs=climb(steps, error, untested.level(terms.delta)))
+    # The same labels chose the policy, so its errors on them are too low by chance. So each policy
+    # that could have been chosen has its share of delta, and so has the choice of none.
+    untested = Automation(terms.error, (), terms.policies + 1)
+    tested = climb(curve, terms.error, untested.level(terms.delta))
+    return replace(finding, automation=replace(untested, rungs=tested))
 
 
 def trials(

@@ -23,13 +23,10 @@ from lastword.files.rows import guessed_name, read_rows, require_rows, stream_ro
 from lastword.files.wording import counted
 from lastword.model.weights.identity import text_digest
 from lastword.trust.automation import (
-    ERRORS,
     Automation,
     Errors,
-    Estimate,
     Rung,
     climb,
-    estimate,
     quantiles,
     rungs,
 )
@@ -264,11 +261,6 @@ class PlainFinding:
     table: PlainTable
     certificate: Certificate
     curve: tuple[Rung, ...] = ()
-
-    @property
-    def estimates(self) -> list[Estimate]:
-        """The share of rows that can be answered at 5, 10 and 20% error; they prove nothing."""
-        return [estimate(self.curve, error) for error in ERRORS] if self.curve else []
 
     @property
     def errors(self) -> Errors:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from lastword.files.wording import counted, percent
-from lastword.trust.automation import Automation, Estimate
+from lastword.trust.automation import Automation, Rung, estimates
 from lastword.trust.claims import ControlResults, Finding
 from lastword.trust.policy import GATED, Policy
 from lastword.trust.predictions import PlainFinding
@@ -31,13 +31,17 @@ def answered(automation: Automation, delta: float) -> str:
     )
 
 
-def estimated(estimates: Sequence[Estimate]) -> str:
-    """Return the shares that can be answered at some error rates, as an estimate."""
+def _automated(curve: Sequence[Rung], automation: Automation | None, delta: float) -> Iterator[str]:
+    """Yield what is proven of the share of texts that can be answered, and the estimates."""
+    if automation is not None:
+        yield answered(automation, delta)
     shares = "; ".join(
         f"{percent(e.share)} ({percent(e.low)} to {percent(e.high)}) with {percent(e.error)}"
-        for e in estimates
+        for e in estimates(curve)
     )
-    return f"Estimated share of texts that can be answered, by errors among them: {shares}."
+    if shares:
+        ask = "" if automation else " --error 0.1 asks for a guarantee."
+        yield f"Estimated share of texts that can be answered, by errors among them: {shares}.{ask}"
 
 
 def summary(
@@ -52,7 +56,6 @@ def summary(
     rivals = controls.rivals(trial.gain) if trial and controls else []
     alike = f"{' and '.join(rivals)} would be certified for as much without reading the question"
     groups = "" if finding.groups == finding.items else f" in {finding.groups} groups"
-    automation = finding.automation
     return [
         *([f"Warning: {alike}."] if rivals else []),
         f"Tested: {count} {'policy' if count == 1 else 'policies'} of "
@@ -61,7 +64,7 @@ def summary(
         + (f" ({failed} failed)." if failed else "."),
         f"{ALLOWED}{in_words(finding.policy) if trial else 'nothing. Keep correction off'}.",
         f"Guaranteed {guaranteed(finding)}." if trial else f"Why: {not_yet(finding)}.",
-        *([answered(automation, finding.terms.delta)] if automation else []),
+        *_automated(finding.curve, finding.automation, finding.terms.delta),
         f"Condition: {ASSUMPTION}.",
         *([f"Gain: {_worth(finding)}."] if trial else []),
         *([f"Baselines: {_controls(controls)}."] if controls else []),
@@ -111,21 +114,17 @@ def in_words(policy: Policy) -> str:
 
 def of_table(finding: PlainFinding) -> list[str]:
     """Return the results of a plain table, the most important sentence first."""
-    lines = [*_automated(finding), *_over_rival(finding), *_accuracy(finding)]
+    proven = finding.certificate
+    lines = [
+        *_automated(finding.curve, proven.automation, proven.terms.delta),
+        *_over_rival(finding),
+        *_accuracy(finding),
+    ]
     lines.append(
         "This holds for rows like the labelled ones. It says nothing about the model behind the "
         "predictions, which was not seen."
     )
     return lines
-
-
-def _automated(finding: PlainFinding) -> Iterator[str]:
-    automation, estimates = finding.certificate.automation, finding.estimates
-    if automation is not None:
-        yield answered(automation, finding.certificate.terms.delta)
-    if estimates:
-        ask = "" if automation else " --error 0.1 asks for a guarantee."
-        yield f"{estimated(estimates)}{ask}"
 
 
 def _over_rival(finding: PlainFinding) -> Iterator[str]:
