@@ -30,7 +30,7 @@ _COLUMNS = ("input", "text")  # default names for --text-column
 def decide(
     *,
     folder: opt.Trial = None,
-    model: opt.Model,
+    model: opt.ModelOrNone = None,
     questions: Annotated[
         Path, typer.Option(help="YAML or JSON file of questions by name (docs/decisions.md).")
     ],

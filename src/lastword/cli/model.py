@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def load_decider(options: DecideOptions) -> "Decider":
     """Return the decider of the options."""
     quiet()
-    with waiting(f"loading {options.label}"):
+    with waiting(f"loading {options.label or 'the encoder'}"):
         from lastword.decide.decider import Decider
 
         return Decider.from_pretrained(options)
@@ -59,8 +59,8 @@ class _LinesOnStderr(logging.Handler):
         say(f"lastword: {record.getMessage()}")
 
 
-def load_options(model: str, loading: Loading) -> DecideOptions:
-    """Return the options of a command's model."""
+def load_options(model: str | None, loading: Loading) -> DecideOptions:
+    """Return the options of a command's model; None for none."""
     if loading.system is not None and not loading.chat_template:
         raise typer.BadParameter("--system needs --chat-template")
     from lastword.rule.theta import Theta
@@ -75,7 +75,7 @@ def load_options(model: str, loading: Loading) -> DecideOptions:
         others["theta"] = Theta.from_toml(theta)
     try:
         return DecideOptions(
-            model,
+            model or "",
             device=loading.device,
             dtype=loading.dtype,
             chat=Chat(loading.system, day) if loading.chat_template else None,

@@ -29,9 +29,7 @@ _MODEL = (
 Model = Annotated[str, typer.Option(help=_MODEL)]
 ModelOrNone = Annotated[
     str | None,
-    typer.Option(
-        help=f"{_MODEL} Without it, only sentence encoders and words take part.", show_default=False
-    ),
+    typer.Option(help=f"{_MODEL} Without it, sentence encoders do the work.", show_default=False),
 ]
 Models = Annotated[list[str], typer.Option(help=f"{_MODEL} Repeatable.")]
 Device = Annotated[str, _model(help="auto, cpu, cuda, cuda:1 or mps.")]
@@ -157,8 +155,7 @@ def _read_folder(context: Any, argument: Any, folder: Path | None) -> Path | Non
     path = folder / "lastword.toml"
     if not path.is_file():
         raise typer.BadParameter(
-            f"{path} is missing: `lastword try` and `lastword label` write it once something is "
-            "certified"
+            f"{path} is missing: `lastword try --out` and `lastword label` write it"
         )
     values = tomllib.loads(path.read_text(encoding="utf-8"))
     for name in {"certificate", "questions"} & values.keys():

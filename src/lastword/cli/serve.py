@@ -31,7 +31,7 @@ _FLAGS = Fields(
 def serve(
     *,
     folder: opt.Trial = None,
-    model: opt.Model,
+    model: opt.ModelOrNone = None,
     answers: opt.Answers,
     settings: Annotated[Settings, _FLAGS],
     limits: Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.model import load_decider, load_options
+from lastword.cli.model import load_decider, load_options, quiet
 from lastword.cli.output import printable, say
 from lastword.cli.progress import counting, waiting
 from lastword.errors import InputError
@@ -159,6 +159,7 @@ def load_readers(names: list[str], device: str) -> "list[Encoder]":
     """Return the encoders of some names."""
     from lastword.model.encoder import Encoder
 
+    quiet()
     return [Encoder(name, device) for name in names]
 
 

@@ -178,8 +178,8 @@ class Decider:
         """Load a model with its correction, certificate and probes.
 
         Args:
-            model: Its name or path as `Tracer.from_pretrained` takes it, or a `DecideOptions`; None
-                if all probes read sentence encoders alone.
+            model: Its name or path as `Tracer.from_pretrained` takes it, or a `DecideOptions`; None,
+                or an empty name, if all probes read sentence encoders alone.
             options: Fields of `DecideOptions`: those of `LoadOptions`, and `correction`,
                 `certificate`, `probes` and `unlike`.
 
@@ -196,7 +196,7 @@ class Decider:
         if model.correction is not None:
             entry(model.correction)  # raises for an unknown method before the model is loaded
         return cls(
-            Tracer.from_pretrained(model),
+            Tracer.from_pretrained(model) if model.name else None,
             correction=model.correction,
             certificate=model.certificate,
             probes=model.probes,
