@@ -178,8 +178,8 @@ class Decider:
         """Load a model with its correction, certificate and probes.
 
         Args:
-            model: Its name or path as `Tracer.from_pretrained` takes it, or a `DecideOptions`; None,
-                or an empty name, if all probes read sentence encoders alone.
+            model: Its name or path as `Tracer.from_pretrained` takes it, or a `DecideOptions`; None
+                or an empty name if all probes read sentence encoders alone.
             options: Fields of `DecideOptions`: those of `LoadOptions`, and `correction`,
                 `certificate`, `probes` and `unlike`.
 

@@ -22,7 +22,10 @@ FOLDS = 4
 
 
 def bag_of_words(
-    texts: Sequence[str], labels: Sequence[str], weights: Mapping[str, float] | None = None
+    texts: Sequence[str],
+    labels: Sequence[str],
+    weights: Mapping[str, float] | None = None,
+    strengths: Sequence[float] = (),
 ) -> "GridSearchCV":
     """Return a bag of words, fitted; `predict` and `predict_proba` take texts.
 
@@ -30,6 +33,7 @@ def bag_of_words(
         texts: The texts.
         labels: The class of each text; one class has two texts or more.
         weights: Weight of each class, in the fit and in its accuracy; by default equal.
+        strengths: The penalties to choose from, by default `STRENGTHS`. A single one is not tested.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
@@ -52,8 +56,10 @@ def bag_of_words(
         for train, test in splits.split(judged, np.array(labels)[judged])
     ]
     scoring = None if weights is None else make_scorer(_weighted, weights=weights)
-    strengths = {"logisticregression__C": STRENGTHS}
-    search = GridSearchCV(model, strengths, cv=folds, scoring=scoring)
+    choices = {"logisticregression__C": strengths or STRENGTHS}
+    if len(strengths) == 1:
+        folds = folds[:1]
+    search = GridSearchCV(model, choices, cv=folds, scoring=scoring)
     # Two threads would take ten times the CPU time.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The number of unique classes is greater")

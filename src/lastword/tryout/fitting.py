@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import softmax
@@ -58,6 +59,9 @@ from lastword.tryout.contest import (
 )
 from lastword.tryout.cost import Work
 from lastword.tryout.material import FOLDS, Material, Which, class_weights
+
+if TYPE_CHECKING:
+    from sklearn.model_selection import GridSearchCV
 
 
 def hold(tracer: Tracer | None, material: Material) -> Contest | None:
@@ -128,8 +132,8 @@ class States:
             shown=self.probabilities(chosen[kind], material.every),
             names={kind: one.fit.name for kind, one in self.fitted_to_all.items()},
             baselines={
-                name: answers_of(material, table)
-                for name, table in self.simple(half, material.every).items()
+                LARGEST: answers_of(material, self.constant(half, material.every)),
+                WORDS: answers_of(material, self.by_words(self.words, material.every)),
             },
             refit=cache(self.refit),
             costs={name: self.work.cost(one.fit, one.asks) for name, one in chosen.items()},
@@ -265,16 +269,26 @@ class States:
     def contestants(self, rest: Which, some: Which) -> dict[str, Table]:
         """Return each contestant's probabilities for some texts, fitted and chosen on the rest."""
         every = {name: self.probabilities(one, some) for name, one in self.fits(rest).items()}
-        return every | self.simple(rest, some)
+        # One search for the penalty: the other fits differ in a tenth of the labels.
+        words = self.bag(rest, [*self.words.best_params_.values()])
+        return every | {LARGEST: self.constant(rest, some), WORDS: self.by_words(words, some)}
 
-    def simple(self, rest: Which, some: Which) -> dict[str, Table]:
-        """Return the probabilities of the baselines for some texts, fitted to the rest."""
-        texts, labels = self.material.texts, self.material.truths[rest].tolist()
-        words = bag_of_words([texts[i] for i in np.flatnonzero(rest)], labels, self.weights)
-        asked = [texts[i] for i in np.flatnonzero(some)]
-        table = np.zeros((len(asked), len(self.options)))
+    @cached_property
+    def words(self) -> "GridSearchCV":
+        """A bag of words, fitted to the half of the labels that fits."""
+        return self.bag(self.material.fit_half)
+
+    def bag(self, among: Which, strengths: Sequence[float] = ()) -> "GridSearchCV":
+        """Fit a bag of words to some labels, with one of these penalties."""
+        texts = [self.material.texts[i] for i in np.flatnonzero(among)]
+        return bag_of_words(texts, self.material.truths[among].tolist(), self.weights, strengths)
+
+    def by_words(self, words: "GridSearchCV", some: Which) -> Table:
+        """Return the probabilities of a bag of words for some texts [some, options]."""
+        table = np.zeros((int(some.sum()), len(self.options)))
+        asked = [self.material.texts[i] for i in np.flatnonzero(some)]
         table[:, [self.options.index(str(n)) for n in words.classes_]] = words.predict_proba(asked)
-        return {LARGEST: self.constant(rest, some), WORDS: table}
+        return table
 
     def constant(self, rest: Which, some: Which) -> Table:
         """Return the shares of the classes among some labels, as probabilities for other texts."""
