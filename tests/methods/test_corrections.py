@@ -19,13 +19,11 @@ from lastword.methods.batch_calibrated import batch_calibrated, label_set, means
 from lastword.methods.contract import Evidence, Facts
 from lastword.methods.gated import trace_gated
 from lastword.methods.pmi import pmi
-from lastword.model.blind import BlindScores
 from lastword.records.decision import Decision
 from lastword.records.explanation import explain
 from lastword.rule.geometry import Trajectory
 from lastword.rule.operators import Ruling
 from lastword.rule.theta import Theta
-from lastword.text.forest import Branch
 
 OPEN = Theta(tau_logr=-100.0, tau_H=0.0)  # gates that allow nearly every override
 FACTS = Facts(4, 10, 1.0)
@@ -318,75 +316,3 @@ def test_a_certificate_applies_only_to_its_correction():
     for name, means, correction in (("trace", {}, pmi), ("pmi@1", {"set": (0.5, 0.5)}, trace)):
         with pytest.raises(CertificateError, match=r"pmi@1"):
             certified(name, means, correction, FACTS)
-
-
-def token_counts(engine: Decider) -> list[int]:
-    """Return a list that collects the tokens of each further pass."""
-    from lastword.text.forest import build
-
-    computed: list[int] = []
-    model: Any = engine.tracer.model
-    states = model.states
-
-    def counting(branches: Any, *rest: Any) -> Any:
-        computed.append(len(build(branches)))
-        return states(branches, *rest)
-
-    model.states = counting
-    return computed
-
-
-POOL = tuple(f"w{n} w{n + 1}" for n in range(10, 50, 2))
-
-
-def pool_items(count: int) -> list[Item]:
-    """Return items with one frame, whose options come from one pool."""
-    rng = np.random.default_rng(3)
-    items = []
-    for i in range(count):
-        words = " ".join(f"w{n}" for n in rng.integers(100, 200, 12))
-        options = tuple(POOL[n] for n in rng.choice(len(POOL), 6, replace=False))
-        free = ("w5 w6 w9", "w6 w9")
-        items.append(
-            Item(f"{words} w6 w9", options, str(i), blind_prompt="w6 w9", content_free=free)
-        )
-    return items
-
-
-@pytest.mark.parametrize("name", ["pmi@0.5", "contextual"])
-def test_an_option_of_a_frame_is_read_once(name):
-    questions = pool_items(24)
-    model, tokens = families.build("llama"), families.tokenizer()
-    kinds: dict[str, Any] = {"invariant": 2.0, "batch_tokens": 200}
-    plain = Decider(Tracer(model, tokens, **kinds), correction=name)
-    keeping = Decider(Tracer(model, tokens, blind_cache=1, **kinds), correction=name)
-    base = Decider(Tracer(model, tokens, **kinds), correction="base-mean")
-    expected = list(plain.correct_many(questions))
-    for _ in range(2):
-        second = token_counts(keeping)
-        for one, two in zip(expected, keeping.correct_many(questions), strict=True):
-            np.testing.assert_allclose(two.scores, one.scores, rtol=1e-5, atol=1e-5)
-            assert one.index == two.index
-    # All options are cached now: only the items themselves are computed.
-    alone = token_counts(base)
-    list(base.correct_many([Item(i.prompt, i.candidates, i.id) for i in questions]))
-    assert sum(second) <= 1.02 * sum(alone)  # the batches differ
-    assert len(keeping.tracer._blind_scores._scores) == len(POOL) * (1 if name == "pmi@0.5" else 2)
-
-
-def test_the_blind_cache_has_a_budget_and_full_readings_bypass_it():
-    scores = BlindScores(3 * 256)
-    branches = [Branch((1, 2, n), 2) for n in range(5)]
-    scores.keep((b, float(n)) for n, b in enumerate(branches[:3]))
-    assert scores.find(branches) == [0.0, 1.0, 2.0, None, None]
-    assert scores.find([Branch((1, 2, 0), 1)]) == [None]  # the same ids, another candidate
-    scores.find(branches[:1])
-    scores.keep([(branches[3], 3.0)])
-    assert scores.find(branches) == [0.0, None, 2.0, 3.0, None]
-    questions, engine = pool_items(3), decider(2.0)
-    inner = engine.tracer
-    whole = Tracer(inner.backbone.model, inner.tokenizer, blind_cache=1)
-    list(whole.correct_many(questions))
-    (decision, *_) = whole.correct_many(questions, "all", blind="all")
-    assert decision.blind_trajectory is not None
-    assert not np.isnan(decision.blind_trajectory).any()

@@ -109,7 +109,7 @@ def test_options_of_a_command_are_fields(monkeypatch, run, tmp_path):
     path.write_text("gamma = -0.5\n")
     pairs = (
         "alias=a revision=r gguf=g head_dtype=model attention=eager quantize=nf4 "
-        "device_map=auto batch_tokens=9 prefix_cache=5 blind_cache=0 invariant=1.5 "
+        "device_map=auto batch_tokens=9 prefix_cache=5 invariant=1.5 "
         f"overflow=truncate allow_bin=true theta={path}"
     )
     loads = [part for pair in pairs.split() for part in ("--load", pair)]
@@ -127,7 +127,6 @@ def test_options_of_a_command_are_fields(monkeypatch, run, tmp_path):
         device_map="auto",
         batch_tokens=9,
         prefix_cache=5,
-        blind_cache=0,
         theta=Theta(gamma=-0.5),
         invariant=1.5,
         chat=Chat("s"),

@@ -116,19 +116,6 @@ def test_a_second_question_on_a_text_computes_only_new_tokens():
     assert not row.additions and len(row.nodes) == len(row.forest) - 2 * SIZE
 
 
-def test_a_full_cache_stores_only_repeated_or_shared_prefixes():
-    size = block_of(DEPTH).bytes
-    prefixes, one = Prefixes(3 * size, SIZE), branches(PREAMBLE + (1, 2))
-    run(prefixes, branches((7,) * 6))  # stores one block
-    assert not run(prefixes, one).additions  # two blocks are more than half of the budget
-    assert len(run(prefixes, one).additions) == 2
-    row = run(prefixes, one)
-    assert not row.additions and len(row.nodes) == len(row.forest) - 2 * SIZE
-    fresh = Prefixes(3 * size, SIZE)
-    run(fresh, branches((7,) * 6))
-    assert len(run(fresh, [*one, *branches(PREAMBLE + (3, 4, 5))]).additions) == 2
-
-
 def test_mean_states_of_a_text_are_read_once(monkeypatch):
     tracer, prefixes = caching_tracer("llama")
     backbone, texts = tracer.backbone, [Branch(PREAMBLE[:n], 1) for n in (9, 5, 7)]

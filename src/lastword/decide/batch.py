@@ -1,8 +1,8 @@
 """Batch: one group of items, with the plan of its readings and the scores read so far."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -15,7 +15,6 @@ from lastword.rule.geometry import Inputs, Scores, Trajectory
 from lastword.rule.operators import Step
 from lastword.rule.scorer import Scorer
 from lastword.rule.tile import TokenScorer
-from lastword.text.forest import Branch
 from lastword.text.prompt_template import Blind
 from lastword.text.tokens import EncodedItem
 from lastword.trust.certificate import Certificate
@@ -52,14 +51,11 @@ class ReadPlan:
         depths: Depths whose states are stored: all that a later step may need.
         step: The step that is read for every item. Prompts without the input from which it reads
             nothing are dropped.
-        reuse: True if scores without the input may come from the cache of earlier items. This
-            needs a plan that reads only depth L there.
         peers: Methods that score the items besides the correction, by name.
     """
 
     depths: frozenset[int]
     step: Step
-    reuse: bool = False
     peers: Mapping[str, Method] = field(default_factory=dict)
 
     @classmethod
@@ -99,7 +95,6 @@ class ReadPlan:
             base,
             depths=base.depths.union(stored, correction.blind),
             step=step,
-            reuse=not (whole or whole_blind) and blind | correction.blind == last,
         )
 
     def pared(self, encoded: EncodedItem) -> EncodedItem:
@@ -119,9 +114,8 @@ class Batch:
 
     Args:
         encoded: The items.
-        states: The states of all branches except those in `cached`.
+        states: The states of all branches.
         read: Function that applies the head to states (`Readout.read`).
-        cached: Scores at depth L in nats from earlier items, by branch number.
         readings: All readings of T; {} if the plan does not include them.
     """
 
@@ -132,7 +126,6 @@ class Batch:
         read: Callable[..., Reading],
         scorer: Scorer,
         plan: ReadPlan,
-        cached: Mapping[int, float],
         readings: Mapping[str, TokenScorer],
     ) -> None:
         depth = scorer.last
@@ -153,9 +146,6 @@ class Batch:
         # Token scorers by name, each with its scores: of other methods, and T's other readings.
         self._peers = {name: (s, np.full(count, np.nan)) for name, s in peers if s is not None}
         self._by_reading = {name: (s, np.full(count, np.nan)) for name, s in readings.items()}
-        self._scores[list(cached), depth] = list(cached.values())
-        self._computed = np.ones(count, dtype=bool)
-        self._computed[list(cached)] = False
 
     def trajectory(self, item: int) -> Trajectory:
         """Return S and t of an item, as far as they have been read."""
@@ -191,14 +181,6 @@ class Batch:
             content_free=self.content_free(item),
         )
 
-    def without_input(self) -> Iterator[tuple[Branch, float]]:
-        """Yield each computed branch of a prompt without the input, and its score at depth L."""
-        for encoded, span in zip(self._encoded, self._main, strict=True):
-            branches = chain.from_iterable(p.branches for p in encoded.prompts[1:])
-            for row, branch in enumerate(branches, span.stop):
-                if self._computed[row] and not np.isnan(score := self._scores[row, self.depth]):
-                    yield branch, float(score)
-
     def content_free(self, item: int) -> Inputs | None:
         """Return b after each content-free prompt; nan if unread, None if there are none."""
         read = [self._scores[span, self.depth] for span in self._free[item]]
@@ -229,11 +211,9 @@ class Batch:
         mask = np.zeros(len(self._t), dtype=bool)
         for span in spans:
             mask[span] = True
-        mask &= self._computed
         if not mask.any():
             return
-        # Scores taken from the cache have no states, so the branch numbers of the states skip them.
-        branch = np.flatnonzero(self._computed)[self.states.reads.branch]
+        branch = self.states.reads.branch
         targets = np.flatnonzero(mask[branch])
         into: list[tuple[TokenScorer, Scores]] = [(self.scorer, self._t)] if step.t else []
         into += self._by_reading.values() if step.readings else ()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property, partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -19,7 +19,6 @@ from lastword.methods.trace import trace
 from lastword.model import embedded, loading
 from lastword.model.backbone import Backbone, Pooled
 from lastword.model.backend import LanguageModel, Profile
-from lastword.model.blind import BlindScores
 from lastword.model.digest import digests
 from lastword.model.layout import lay_out_if_faster
 from lastword.model.options import LoadOptions, refuse_unknown
@@ -59,7 +58,7 @@ class Tracer:
         source: The origin of the model, as `describe` records it.
         load: All options of running it; needed for a checked model.
         options: Fields of `LoadOptions` instead: `theta`, `chat`, `overflow`, `batch_tokens`,
-            `prefix_cache`, `blind_cache`, `head_dtype`, `attention`.
+            `prefix_cache`, `head_dtype`, `attention`.
 
     Raises:
         InputError: A keyword is not an option.
@@ -81,8 +80,8 @@ class Tracer:
             refuse_unknown("Tracer", options)
             assert not isinstance(model, LanguageModel), "a checked model comes with its options"
             name = model.config.name_or_path or type(model).__name__
-            caches = {"prefix_cache": 0, "blind_cache": 0}  # the user may change the weights
-            load = LoadOptions(name, **caches | options)
+            # The user may change the weights, so nothing is cached by default.
+            load = LoadOptions(name, **{"prefix_cache": 0} | options)
         if not isinstance(model, LanguageModel):
             model = LanguageModel(model, load, source)
         profile = model.profile
@@ -95,7 +94,6 @@ class Tracer:
         self.factors, self._invariant = _invariant_of(model, invariant, self.theta)
         self.scorer = Scorer(self.theta, profile.depth, profile.vocabulary)
         self._trace = trace(self.facts)
-        self._blind_budget = load.blind_cache * 2**20
         self.batch_tokens = load.batch_tokens or model.batch_tokens
 
     @property
@@ -345,9 +343,6 @@ class Tracer:
             return batch.fault(item) or self._next(batch.evidence(item), scope.read, correction)
 
         verdicts: list[Ruling | NonFiniteError] = settle(len(encoded), ask, batch.read)
-        # Later items of the same question reuse the scores without the input.
-        if plan.reuse and self._blind_budget and (scores := [*batch.without_input()]):
-            self._blind_scores.keep(scores)
         return [
             verdict
             if isinstance(verdict, NonFiniteError)
@@ -383,36 +378,15 @@ class Tracer:
         return Facts(profile.depth, profile.vocabulary, self.invariant, self.theta)
 
     def _batch(self, encoded: Sequence[EncodedItem], plan: ReadPlan) -> Batch:
-        """Compute the states of a group at the depths of a plan, and read the plan's step.
-
-        Branches without the input whose score is cached are not computed again.
-        """
+        """Compute the states of a group at the depths of a plan, and read the plan's step."""
         encoded = [plan.pared(e) for e in encoded]
-        cached = self._cached(encoded) if plan.reuse and self._blind_budget else {}
-        every = (b for e in encoded for p in e.prompts for b in p.branches)
-        branches = [b for row, b in enumerate(every) if row not in cached]
+        branches = [b for e in encoded for p in e.prompts for b in p.branches]
         # A method that reads nothing needs the places of the rows all the same.
         states = self.backbone.states(branches, sorted(plan.depths) or [0], self.batch_tokens)
         readings = self.scorer.variants() if plan.step.readings else {}
-        batch = Batch(encoded, states, self.readout.read, self.scorer, plan, cached, readings)
+        batch = Batch(encoded, states, self.readout.read, self.scorer, plan, readings)
         batch.read(range(len(encoded)), plan.step)
         return batch
-
-    @cached_property
-    def _blind_scores(self) -> BlindScores:
-        return BlindScores(self._blind_budget)
-
-    def _cached(self, encoded: Sequence[EncodedItem]) -> dict[int, float]:
-        """Return the cached scores at depth L of branches without the input, by index."""
-        cached: dict[int, float] = {}
-        row = 0
-        for e in encoded:
-            row += len(e.prompt.branches)  # the prompt with the input is never cached
-            branches = [*chain.from_iterable(p.branches for p in e.prompts[1:])]
-            scores = enumerate(self._blind_scores.find(branches), row)
-            cached |= {place: score for place, score in scores if score is not None}
-            row += len(branches)
-        return cached
 
     def _next(self, evidence: Evidence, read: Read, correction: Method) -> Step | Ruling:
         """Return the next step of an item in a reading mode, or the ruling."""

@@ -31,7 +31,7 @@ _NOT_EMBEDDED: dict[str, tuple[str | None, ...]] = {
 # Options that do not affect records.
 _WITHOUT_EFFECT = (
     *("model", "alias", "device", "device_map"),
-    *("batch_tokens", "prefix_cache", "blind_cache", "allow_bin"),
+    *("batch_tokens", "prefix_cache", "allow_bin"),
 )
 
 
@@ -57,8 +57,6 @@ class LoadOptions:
             at most 1,024 in a service on a CPU.
         prefix_cache: MiB for repeated beginnings of prompts (a system prompt, a text) and for the
             mean states of texts that probes use; 0 stores nothing.
-        blind_cache: MiB for the candidates' scores without the input, for corrections that use
-            them; 0 stores nothing.
         theta: Constants and switches of the method.
         invariant: I(M), for a model from which it cannot be computed.
         chat: Put prompts into the tokenizer's chat template.
@@ -83,7 +81,6 @@ class LoadOptions:
     device_map: str | Mapping[str, Any] | None = None
     batch_tokens: Annotated[int, Ge(1)] | None = None
     prefix_cache: Annotated[int, Ge(0)] = 256
-    blind_cache: Annotated[int, Ge(0)] = 16
     theta: "Theta | None" = None
     invariant: float | None = None
     chat: "Chat | None" = None

@@ -1,14 +1,12 @@
 """Cache of repeated texts: keys and values of prefixes, and mean states.
 
 A prompt's tokens before the first read row are cut into blocks. The keys and values of a block
-depend only on the tokens up to its end, so their digest is its name. The cache stores blocks that
-two prompts share or that came before, within a budget in bytes. It also stores new blocks if they
-fit half of the budget: those of a request, but not those of a long run. The mean states for probes
-are stored per text. The least recently used entries are removed first, and of one prompt's blocks
-the deepest.
+depend only on the tokens up to its end, so their digest is its name. The mean states for probes
+are stored per text. Within a budget in bytes, the least recently used entries are removed first,
+and of one prompt's blocks the deepest.
 """
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -22,7 +20,6 @@ from torch import Tensor
 from lastword.text.forest import Branch, Forest, Ragged
 
 BLOCK = 16  # tokens
-NAMES = 2**16  # maximum number of names stored to recognise repeated blocks
 # Overhead of Python and torch; in small models it is larger than the numbers themselves.
 ENTRY_BYTES, TENSOR_BYTES = 768, 256
 
@@ -140,7 +137,6 @@ class Prefixes:
     def __init__(self, budget: int, block: int = BLOCK) -> None:
         self.budget, self.block = budget, block
         self._entries: OrderedDict[bytes, Block | Means] = OrderedDict()
-        self._names: OrderedDict[bytes, None] = OrderedDict()
         self._block_bytes = 0  # of a block per depth; 0 before the first block
         self.bytes = 0
 
@@ -158,7 +154,7 @@ class Prefixes:
         """
         if depth == 0:  # no attention is called
             return PackedRow(forest)
-        blocks, prompts = self._blocks_of(forest, rope)
+        blocks = self._blocks_of(forest, rope)
         cached = {
             name: (nodes, block)
             for name, nodes in blocks.items()
@@ -166,19 +162,13 @@ class Prefixes:
         }
         # The number of blocks in the budget; before the size of one is known, a few.
         per_block = self._block_bytes * depth
-        limit = self.budget // per_block if per_block else 2 * BLOCK
-        additions = [n for n in blocks if n not in cached]
-        if len(additions) > limit // 2:
-            additions = [n for n in additions if prompts[n] > 1 or n in self._names]
-        self._names |= dict.fromkeys(blocks)
-        while len(self._names) > NAMES:
-            self._names.popitem(last=False)
-        return PackedRow(forest, cached, {n: blocks[n] for n in additions[:limit]})
+        limit = self.budget // per_block if per_block else BLOCK
+        additions = [(name, nodes) for name, nodes in blocks.items() if name not in cached]
+        return PackedRow(forest, cached, dict(additions[:limit]))
 
     def cached(self, forest: Forest, rope: int, depth: int) -> int:
         """Return the number of first tokens of a single branch whose blocks are cached."""
-        blocks, _ = self._blocks_of(forest, rope)
-        entries = (self._entries.get(name) for name in blocks)
+        entries = (self._entries.get(name) for name in self._blocks_of(forest, rope))
         known = takewhile(lambda e: isinstance(e, Block) and e.depth >= depth, entries)
         return self.block * sum(1 for _ in known)
 
@@ -226,13 +216,12 @@ class Prefixes:
         self._entries.clear()
         self.bytes = 0
 
-    def _blocks_of(self, forest: Forest, rope: int) -> tuple[dict[bytes, Ragged], Counter[bytes]]:
-        """Return the nodes of each block before the first read rows, and its number of prompts."""
+    def _blocks_of(self, forest: Forest, rope: int) -> dict[bytes, Ragged]:
+        """Return the nodes of each block before the first read rows."""
         reads = forest.reads
         read = np.zeros(len(forest), dtype=bool)
         read[reads.rows] = True
         blocks: dict[bytes, Ragged] = {}
-        prompts: Counter[bytes] = Counter()
         # The rows that predict the first token of a branch.
         firsts = reads.rows[reads.row[np.flatnonzero(np.diff(reads.branch, prepend=-1))]]
         for first in np.unique(firsts):
@@ -242,8 +231,7 @@ class Prefixes:
                 name = blake2b(name + forest.tokens[nodes].tobytes(), digest_size=16).digest()
                 if not read[nodes].any():  # a read row has to be computed for its state
                     blocks[name] = nodes
-                    prompts[name] += 1
-        return blocks, prompts
+        return blocks
 
     def _put(self, name: bytes, entry: Block | Means) -> None:
         if (old := self._entries.pop(name, None)) is not None:

@@ -66,7 +66,13 @@ def _read_float8(
     if scale.numel() == 1 or tuple(scale.shape) in ((rows,), (rows, 1)):
         scale = scale.reshape(-1, 1)
     else:
-        high, wide = _block_size(checkpoint)
+        size = _quantisation(checkpoint).get("weight_block_size")
+        if not isinstance(size, list | tuple) or len(size) != 2:
+            raise CheckpointError(
+                f"{checkpoint.label} has block scales and no weight_block_size in its "
+                "quantization_config"
+            )
+        high, wide = map(int, size)
         if tuple(scale.shape) != (-(-rows // high), -(-columns // wide)):
             raise CheckpointError(
                 f"{scales[0]} of {checkpoint.label} has shape {tuple(scale.shape)}, which blocks "
@@ -75,16 +81,6 @@ def _read_float8(
         # One scale per block of high x wide; the blocks at the edges may be cut.
         scale = scale.repeat_interleave(high, 0).repeat_interleave(wide, 1)[:rows, :columns]
     return weight.double() * scale, (name, scales[0])
-
-
-def _block_size(checkpoint: Checkpoint) -> tuple[int, int]:
-    size = _quantisation(checkpoint).get("weight_block_size")
-    if not isinstance(size, list | tuple) or len(size) != 2:
-        raise CheckpointError(
-            f"{checkpoint.label} has block scales and no weight_block_size in its "
-            "quantization_config"
-        )
-    return int(size[0]), int(size[1])
 
 
 def _read_four_bit(checkpoint: Checkpoint, module: str) -> tuple[Matrix, tuple[str, ...]]:

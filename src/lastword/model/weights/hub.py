@@ -152,16 +152,11 @@ def require_name(name: str, revision: str | None, file: str | None = None) -> No
         validate_repo_id(name)
     except HFValidationError as error:
         raise CheckpointError(
-            f"{_shown(name)} is no checkpoint folder or file here, nor a name on a hub"
+            f"{shorten(repr(name), 80)} is no checkpoint folder or file here, nor a name on a hub"
         ) from error
     for noun, text in (("revision", revision), ("file", file)):
         if text is not None and not (text.isprintable() and _INSIDE.fullmatch(text)):
-            raise CheckpointError(f"{_shown(text)} names no {noun} of {name} on a hub")
-
-
-def _shown(text: str) -> str:
-    """Return an untrusted text for messages: short, and on one line."""
-    return shorten(text if text.isprintable() and text else repr(text), 80)
+            raise CheckpointError(f"{shorten(repr(text), 80)} names no {noun} of {name} on a hub")
 
 
 def downloaded_commit(name: str, file: str, revision: str | None) -> str | None:

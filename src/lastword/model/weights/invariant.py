@@ -9,7 +9,7 @@ their rows, `checkpoint.py` reads them, and `dequantise.py` makes them dense.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -155,47 +155,22 @@ def model_invariant(model: nn.Module, *, theta: Theta, readings: bool = False) -
 
 def factors(checkpoint: Checkpoint, *, theta: Theta, readings: bool = False) -> Factors:
     """Return the factors of I(M) from a checkpoint's named tensors; see `read_invariant`."""
-    config = text_part(checkpoint.config)
-    modules = frozenset(
-        name.removesuffix(form)
-        for name in checkpoint.names
-        for form in WEIGHT_SUFFIXES
-        if name.endswith(form)
-    )
-    stack = find_stack(modules, config)
-    offset = str(config.get("model_type")) in OFFSET_NORMS
-    reader = _Reader(checkpoint)
-
-    def read(switches: InvariantTheta) -> Factors:
-        e, m = replace(theta, invariant=switches).invariant_blocks(stack.depth)
-        early, middle = (find_projections(stack, block, config) for block in (e, m))
-        columns = switches.output_rows == "input"
-        norm, norm_names = reader.norm(stack.norm, offset and switches.norm == "effective")
-        key, key_names = reader.divisor(early.key)
-        value, value_names = reader.divisor(early.value)
-        other, other_names = reader.divisor(middle.value)
-        output, output_names = reader.rcv(middle.output, columns)
-        names = (*norm_names, *key_names, *value_names, *other_names, *output_names)
-        blocks, tensors = (e, m), tuple(dict.fromkeys(names))
-        return Factors(norm, key, value, other, output, blocks, stack.depth, early.layout, tensors)
-
-    report = read(theta.invariant)
-    return replace(report, readings=_by_reading(read)) if readings else report
-
-
-def _by_reading(read: Callable[[InvariantTheta], Factors]) -> dict[str, float]:
-    """Return I(M) for each combination of its switches; nan if undefined."""
+    statistics = _Statistics(checkpoint)
+    report = statistics.factors(theta)
+    if not readings:
+        return report
     hints = get_type_hints(InvariantTheta)
     values = {}
     for block, norm, rows in product(
         *(get_args(hints[n]) for n in ("block", "norm", "output_rows"))
     ):
+        switches = InvariantTheta(output_rows=rows, block=block, norm=norm)
         try:
-            value = read(InvariantTheta(output_rows=rows, block=block, norm=norm)).value
+            value = statistics.factors(replace(theta, invariant=switches)).value
         except InvariantError:
             value = math.nan
         values[f"{rows}/{block}/{norm}"] = value
-    return values
+    return replace(report, readings=values)
 
 
 def on_both_sides(values: Iterable[float], tau_I: float) -> bool:
@@ -203,25 +178,47 @@ def on_both_sides(values: Iterable[float], tau_I: float) -> bool:
     return len({value > tau_I for value in values if not math.isnan(value)}) > 1
 
 
-class _Reader:
-    """Statistics of projections with the names of their tensors, each computed once."""
+class _Statistics:
+    """Statistics of a checkpoint's projections with the names of their tensors, each read once."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        self._checkpoint = checkpoint
+        self._checkpoint, self._config = checkpoint, text_part(checkpoint.config)
+        modules = frozenset(
+            name.removesuffix(form)
+            for name in checkpoint.names
+            for form in WEIGHT_SUFFIXES
+            if name.endswith(form)
+        )
+        self._stack = find_stack(modules, self._config)
         # The rows' and the columns' rcv of a projection: both are computed as soon as it is read.
-        self._values: dict[str, tuple[float, float, tuple[str, ...]]] = {}
+        self._rcvs: dict[Projection, tuple[float, float, tuple[str, ...]]] = {}
 
-    def norm(self, module: str | None, offset: bool) -> tuple[float, tuple[str, ...]]:
-        """Return phi_N: mean |w|, or mean |1 + w| with `offset`; 1 without a norm."""
-        if module is None:
+    def factors(self, theta: Theta) -> Factors:
+        """Return the factors by one reading of I(M)."""
+        switches, depth = theta.invariant, self._stack.depth
+        e, m = theta.invariant_blocks(depth)
+        early, middle = (find_projections(self._stack, block, self._config) for block in (e, m))
+        values = [
+            self._norm(switches.norm == "effective"),
+            *(self._divisor(part) for part in (early.key, early.value, middle.value)),
+            self._rcv(middle.output, switches.output_rows == "input"),
+        ]
+        tensors = tuple(dict.fromkeys(name for _, names in values for name in names))
+        norm, key, value, other, output = (value for value, _ in values)
+        return Factors(norm, key, value, other, output, (e, m), depth, early.layout, tensors)
+
+    def _norm(self, effective: bool) -> tuple[float, tuple[str, ...]]:
+        """Return phi_N: mean |w|, or mean |1 + w| if the model applies that; 1 without a norm."""
+        if self._stack.norm is None:
             return 1.0, ()
-        name = f"{module}.weight"
+        name = f"{self._stack.norm}.weight"
+        offset = effective and str(self._config.get("model_type")) in OFFSET_NORMS
         weight = self._checkpoint.read(name).double() + (1.0 if offset else 0.0)
         return self._finite(float(weight.abs().mean()), name), (name,)
 
-    def divisor(self, projection: Projection) -> tuple[float, tuple[str, ...]]:
+    def _divisor(self, projection: Projection) -> tuple[float, tuple[str, ...]]:
         """Return rcv of a key or value projection, which I(M) divides by, if it is not zero."""
-        value, names = self.rcv(projection)
+        value, names = self._rcv(projection)
         if value <= _ZERO:
             raise InvariantError(
                 f"the rows of {projection.module}.weight in {self._checkpoint.label} have equal "
@@ -229,15 +226,15 @@ class _Reader:
             )
         return value, names
 
-    def rcv(self, projection: Projection, columns: bool = False) -> tuple[float, tuple[str, ...]]:
+    def _rcv(self, projection: Projection, columns: bool = False) -> tuple[float, tuple[str, ...]]:
         """Return rcv of a projection's rows, or of its columns."""
-        if (key := repr(projection)) not in self._values:
+        if projection not in self._rcvs:
             matrix, names = read_dense(self._checkpoint, projection.module)
             matrix = matrix.T if projection.transposed else matrix
             if projection.split is not None:
                 matrix = projection.split.select(matrix, projection.module)
-            self._values[key] = rcv(matrix), rcv(matrix.T), names
-        rows, across, names = self._values[key]
+            self._rcvs[projection] = rcv(matrix), rcv(matrix.T), names
+        rows, across, names = self._rcvs[projection]
         return self._finite(across if columns else rows, f"{projection.module}.weight"), names
 
     def _finite(self, value: float, name: str) -> float:

@@ -45,7 +45,6 @@ OFFSET_NORMS = frozenset(
 HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
 KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
 _WIDTH = ("hidden_size", "n_embd", "d_model")
-_HEAD_SIZE = ("head_dim",)
 _DEPTH = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _BLOCK = re.compile(r"^(?P<stack>(?:.*?\.)?(?:layers|h|blocks)\.)(?P<block>\d+)\.(?P<module>.+)$")
 # Words in the path of a stack that is not the text decoder's.
@@ -183,10 +182,10 @@ def find_stack(modules: frozenset[str], config: Config) -> Stack:
         )
     path, blocks = complete.popitem()
     drafts = _number(config, ("num_nextn_predict_layers",)) or 0  # blocks that draft later tokens
-    if depth and (extra := [block for block in blocks if block >= depth + drafts]):
+    if depth and len(blocks) > depth + drafts:
         raise InvariantError(
-            f"the config has {depth} text blocks and the checkpoint {len(blocks)} ({path}"
-            f"{min(extra)}, ...): correct num_hidden_layers, or take another copy of the model"
+            f"the config has {depth} text blocks and the checkpoint {len(blocks)} in {path}: "
+            "correct num_hidden_layers, or take another copy of the model"
         )
     return Stack(path, depth or len(blocks), blocks, _final_norm(path, modules))
 
@@ -265,17 +264,14 @@ def _is_linear(config: Config, block: int) -> bool:
 
 
 def _undefined(inside: frozenset[str], block: int, config: Config) -> InvariantError:
-    model_type = config.get("model_type")
     attention = sorted(m for m in inside if "attn" in m or "attention" in m)
-    if attention and not _is_linear(config, block):
-        return InvariantError(
-            f"block {block} of model type {model_type} keeps its projections in a layout that is "
-            f"not known ({', '.join(attention[:4])}); {_GIVE}"
-        )
-    return InvariantError(
-        f"block {block} of model type {model_type} has no K, V and O projections, so I(M) is "
-        f"undefined; {_GIVE}"
+    known = not attention or _is_linear(config, block)
+    why = (
+        "has no K, V and O projections, so I(M) is undefined"
+        if known
+        else f"keeps them in a layout that is not known ({', '.join(attention[:4])})"
     )
+    return InvariantError(f"block {block} of model type {config.get('model_type')} {why}; {_GIVE}")
 
 
 def _number(config: Config, keys: tuple[str, ...]) -> int | None:
@@ -297,7 +293,7 @@ def _need(config: Config, keys: tuple[str, ...]) -> int:
 
 
 def _head_size(config: Config) -> int:
-    return _number(config, _HEAD_SIZE) or _need(config, _WIDTH) // _need(config, HEADS)
+    return _number(config, ("head_dim",)) or _need(config, _WIDTH) // _need(config, HEADS)
 
 
 def _rowwise(config: Config, kv_heads: int | None = None) -> tuple[int, tuple[int, int, int]]:
@@ -328,5 +324,4 @@ FUSED: dict[str, Fused] = {
     "gpt2": Fused("attn.c_attn", "attn.c_proj", _rowwise, transposed=True),
     "gpt_neox": Fused("attention.query_key_value", "attention.dense", _per_head),
     "phi3": Fused("self_attn.qkv_proj", "self_attn.o_proj", _rowwise),
-    "phi4_multimodal": Fused("self_attn.qkv_proj", "self_attn.o_proj", _rowwise),
 }
