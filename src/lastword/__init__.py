@@ -19,6 +19,7 @@ Public:
     LoadOptions             what loads a model, as one object
     Item                    a prompt with its candidates, for many at once
     Decision, Gate          the answer, and every comparison that led to it
+    decide_trajectory       the decision on scores by layer that are there already
     Choice, Multi, Predicate, Score, Option   questions about a text, for `Decider.decide`
     to_frame                decisions as a pandas DataFrame
     Probe                   a classifier fitted to labels on a model's states: its file, the hub
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from lastword.decide.decider import Decider
     from lastword.decide.options import DecideOptions
     from lastword.decide.tracer import Tracer
+    from lastword.decide.trajectory import decide_trajectory
     from lastword.errors import TraceError
     from lastword.integrations.scikit_learn import ProbeClassifier
     from lastword.model.options import LoadOptions
@@ -79,6 +81,7 @@ __all__ = [
     "Theta",
     "TraceError",
     "Tracer",
+    "decide_trajectory",
     "load_records",
     "to_frame",
     "try_labels",
@@ -103,6 +106,7 @@ _HOMES = {
     "Theta": "lastword.rule.theta",
     "TraceError": "lastword.errors",
     "Tracer": "lastword.decide.tracer",
+    "decide_trajectory": "lastword.decide.trajectory",
     "load_records": "lastword.records.frame",
     "to_frame": "lastword.records.decision",
     "try_labels": "lastword.tryout.run",

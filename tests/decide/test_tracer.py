@@ -150,10 +150,10 @@ def test_batches_and_tiles_are_halved_when_memory_runs_out(name, monkeypatch):
             raise torch.OutOfMemoryError("branches")
         return run(self, branches, depths)
 
-    def limited_logits(self: Readout, hidden, *, norm: bool = True):
+    def limited_logits(self: Readout, hidden, **how):
         if len(hidden) > largest["rows"]:
             raise torch.OutOfMemoryError("rows")
-        return logits(self, hidden, norm=norm)
+        return logits(self, hidden, **how)
 
     monkeypatch.setattr(Backbone, "_run", limited)
     monkeypatch.setattr(Readout, "logits", limited_logits)

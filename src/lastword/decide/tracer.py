@@ -22,6 +22,7 @@ from lastword.model.backend import LanguageModel, Profile
 from lastword.model.digest import digests
 from lastword.model.layout import lay_out_if_faster
 from lastword.model.options import LoadOptions, refuse_unknown
+from lastword.model.own_readout import Lens, OwnReadout
 from lastword.model.parts import locate
 from lastword.model.readout import Readout
 from lastword.model.weights.identity import tensors_digest
@@ -57,6 +58,8 @@ class Tracer:
         invariant: I(M); by default it is computed from the weights.
         source: The origin of the model, as `describe` records it.
         load: All options of running it; needed for a checked model.
+        readout: A function of states and their layer that gives logits in the place of the head,
+            such as a tuned lens. At the last layer it has to give the model's.
         options: Fields of `LoadOptions` instead: `theta`, `chat`, `overflow`, `batch_tokens`,
             `prefix_cache`, `head_dtype`, `attention`.
 
@@ -74,6 +77,7 @@ class Tracer:
         invariant: float | Factors | None = None,
         source: dict[str, Any] | None = None,
         load: LoadOptions | None = None,
+        readout: Lens | None = None,
         **options: Any,
     ) -> None:
         if load is None:
@@ -86,6 +90,10 @@ class Tracer:
             model = LanguageModel(model, load, source)
         profile = model.profile
         self.model, self.tokenizer, self.options = model, tokenizer, load
+        self.lens = readout
+        self.readout: Readout | OwnReadout = model.readout
+        if readout is not None:
+            self.readout = OwnReadout(model.readout, readout, model.backbone)
         require_settled(tokenizer, load.chat)
         self._theta = load.theta or Theta()
         self.overflow, self.chat = load.overflow, load.chat
@@ -114,7 +122,7 @@ class Tracer:
         same = theta.invariant == self.theta.invariant
         known = (self.factors or self.invariant) if same else None
         load = replace(self.options, theta=theta)
-        return Tracer(self.model, self.tokenizer, invariant=known, load=load)
+        return Tracer(self.model, self.tokenizer, invariant=known, load=load, readout=self.lens)
 
     @classmethod
     def from_pretrained(cls, model: str | Path | LoadOptions, **options: Any) -> "Tracer":
@@ -173,11 +181,6 @@ class Tracer:
     def backbone(self) -> Backbone:
         """The model's trunk."""
         return self.model.backbone
-
-    @property
-    def readout(self) -> Readout:
-        """The model's head."""
-        return self.model.readout
 
     def correct(
         self,
@@ -246,6 +249,27 @@ class Tracer:
         encode = partial(self.encode, correction=correction)
         answer = partial(self.correct_encoded, scope=scope)
         return answered(items, encode, answer, ahead, on_error)
+
+    def token_scores(
+        self, prompt: str | Sequence[Mapping[str, str]], candidates: Sequence[str]
+    ) -> list[Float[np.ndarray, "_tokens layers"]]:
+        """Return log p of each token of each candidate at every layer, in nats.
+
+        Their means over a candidate's tokens are S, its row of `Decision.trajectory`.
+
+        Raises:
+            ItemError: The item cannot be read.
+        """
+        item = Item.from_dict({"prompt": prompt, "candidates": candidates})
+        (encoded,) = self.encode([item])
+        if isinstance(encoded, ItemError):
+            raise encoded
+        layers, branches = range(self.profile.depth + 1), encoded.prompt.branches
+        states = self.model.backbone.states(branches, layers, self.batch_tokens)
+        branch = states.reads.branch
+        log_probs = self.readout.read(states, np.arange(len(branch)), layers).log_probs
+        table = np.stack([log_probs[layer] for layer in layers], axis=1)
+        return [table[branch == place] for place in range(len(branches))]
 
     def correct_encoded(
         self,
@@ -412,7 +436,8 @@ class Tracer:
             "vocabulary": profile.vocabulary,
             "context": profile.context,
             "attention": profile.attention,
-            "head_dtype": self.head_dtype,
+            # Certificates and probes of the head do not hold for another readout.
+            "head_dtype": self.head_dtype if self.lens is None else "own readout",
             "overflow": self.overflow,
             "chat": None if self.chat is None else describe_chat(self.tokenizer, self.chat),
             "check": asdict(self.checked),

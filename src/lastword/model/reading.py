@@ -47,8 +47,10 @@ class Head(Protocol):
     device: torch.device
     tile_rows: int
 
-    def logits(self, hidden: Float[Tensor, "rows width"], *, norm: bool = True) -> Logits:
-        """Return W_U N(h) in float32, or W_U h if `norm` is false."""
+    def logits(
+        self, hidden: Float[Tensor, "rows width"], *, norm: bool = True, layer: int | None = None
+    ) -> Logits:
+        """Return W_U N(h) in float32, or W_U h if `norm` is false; a lens depends on the layer."""
 
 
 def tile_rows(vocabulary: int, device: torch.device) -> int:
@@ -162,7 +164,7 @@ def _read_tile(
         faults[(faults < 0) & ~extreme.isfinite()] = depth
 
     for depth in depths:
-        logits = head.logits(_rows(states, depth, rows))
+        logits = head.logits(_rows(states, depth, rows), layer=depth)
         normed = F.log_softmax(logits, dim=-1)
         values.append(normed[row, token])
         check(depth, normed.amin(dim=-1))

@@ -57,12 +57,15 @@ class Readout:
         self._direct = wide if direct else None
 
     @torch.inference_mode()
-    def logits(self, hidden: Float[Tensor, "rows width"], *, norm: bool = True) -> Logits:
+    def logits(
+        self, hidden: Float[Tensor, "rows width"], *, norm: bool = True, layer: int | None = None
+    ) -> Logits:
         """Return W_U N(h), with everything that the model computes after its last block.
 
         Args:
             hidden: States at one depth.
             norm: True to apply the final norm N; DoLa and SLED read early layers without it.
+            layer: Their layer, which this head does not depend on.
         """
         return self._head(self._normed(hidden, norm))
 

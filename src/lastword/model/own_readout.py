@@ -1,0 +1,66 @@
+"""A readout of one's own, such as a tuned lens, in the place of the model's head."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lastword.errors import InputError
+from lastword.model.backbone import Backbone
+from lastword.model.check import random_texts
+from lastword.model.reading import Reading, States, read
+from lastword.model.readout import Readout
+from lastword.rule.tile import Logits, TokenScorer
+
+# Logits [rows, vocab] of the states of a layer.
+Lens = Callable[[Float[Tensor, "rows width"], int], Float[Tensor, "rows vocab"]]
+_MOST = 1e-2  # difference of log-probabilities at the last layer, in nats
+
+
+class OwnReadout:
+    """The function of states and layer that gives the logits, checked at the last layer.
+
+    Args:
+        head: The model's head, which still reads states without the norm.
+        lens: The function.
+        backbone: The model's trunk.
+
+    Raises:
+        InputError: At the last layer, the logits are not those of the model.
+    """
+
+    def __init__(self, head: Readout, lens: Lens, backbone: Backbone) -> None:
+        self.device, self.tile_rows, self.vocabulary = head.device, head.tile_rows, head.vocabulary
+        self._head, self._lens = head, lens
+        states = backbone.states(random_texts(head.vocabulary)[:1], [backbone.depth])
+        hidden = states.hidden[backbone.depth].to(head.device)
+        model, own = head.logits(hidden), self.logits(hidden, layer=backbone.depth)
+        if own.shape != model.shape:
+            raise InputError(f"the readout gives logits {[*own.shape]}, expected {[*model.shape]}")
+        difference = float((own.log_softmax(-1) - model.log_softmax(-1)).abs().max())
+        if not difference <= _MOST:
+            raise InputError(
+                "at the last layer the readout has to give the model's own logits, and a "
+                f"log-probability differs by {difference:.2g}: apply the model's head there"
+            )
+
+    @torch.inference_mode()
+    def logits(
+        self, hidden: Float[Tensor, "rows width"], *, norm: bool = True, layer: int | None = None
+    ) -> Logits:
+        """Return the logits of states at a layer; without the norm, those of the model's head."""
+        if not norm or layer is None:
+            return self._head.logits(hidden, norm=norm)
+        return self._lens(hidden, layer).float()
+
+    def read(
+        self,
+        states: States,
+        targets: Int[np.ndarray, " targets"],
+        depths: Sequence[int],
+        scorers: Sequence[TokenScorer] = (),
+    ) -> Reading:
+        """Read states, as `Readout.read` does."""
+        return read(self, states, targets, depths, scorers)
