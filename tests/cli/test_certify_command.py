@@ -5,7 +5,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
-import populations
 import pytest
 from populations import Kind, labelled
 from synthetic import synthetic_cell, write_cells
@@ -18,8 +17,6 @@ from lastword.rule.geometry import margin
 from lastword.trust.calibration import calibrate
 from lastword.trust.certificate import Certificate
 from lastword.trust.claims import certify
-from lastword.trust.policy import Policy
-from lastword.trust.subject import CertifiedProbe, Subject
 from lastword.trust.terms import Terms
 from lastword.trust.words import summary
 
@@ -36,12 +33,13 @@ def run(*arguments):
 
 
 def test_a_file_and_json(runs, tmp_path):
+    terms = "--promise", "breaks", "--alpha", 0.4, "--error", 0.75
     out = tmp_path / "certificate.toml"
-    result = run(runs, "--alpha", 0.4, "--error", 0.75, "--out", out)
+    result = run(runs, *terms, "--out", out)
     assert result.exit_code == 0 and result.stdout.splitlines()[-1] == str(out)
     certificate = Certificate.read(out)
     assert certificate.terms == Terms(0.4, 0.05, 0.75)
-    output = json.loads(run(runs, "--alpha", 0.4, "--error", 0.75, "--json").stdout)
+    output = json.loads(run(runs, *terms, "--json").stdout)
     assert output["policy"]["operators"] == list(certificate.policy.operators)
     assert output["policy"]["margin"] == certificate.policy.margin and len(output["trials"]) == 4
     assert output["threshold"]["threshold"] == certificate.threshold
@@ -69,24 +67,10 @@ def test_a_temperature_is_fitted_on_the_answers_under_the_certificate(runs, tmp_
     assert output["calibration"] == asdict(calibration)
 
 
-def test_a_certified_probe_of_the_folder_is_said_to_be_left_out(tmp_path):
-    write_cells(synthetic_cell(benchmark="halueval-qa", items=300), tmp_path)
-    policy, probe = (
-        Policy(("probe@3",), 0.0, "probe@3"),
-        CertifiedProbe("d", "q", 0, 0.5, 3, "mean"),
-    )
-    terms = Terms(0.4, methods=("probe@3",), promise="gain")
-    written = populations.certificate(Subject("m"), policy, terms, 20, 2, 50, probe=probe)
-    (tmp_path / "certificate.toml").write_text(written.to_toml(), encoding="utf-8")
-    said = run(tmp_path, "--error", 0.75).stderr
-    assert "allows probe@3, which these records do not test" in said
-    assert "the promise is that of" in said
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--alpha", 0.01], "300 .* 0.01 at 0.95"),
+        (["--promise", "breaks", "--alpha", 0.01], "300 .* 0.01 at 0.95"),
         (["--alpha", 2], "alpha .* not 2.0"),
         (["--benchmark", "demo"], "records of demo"),
         (["--out", "nowhere/c.toml"], "no folder"),

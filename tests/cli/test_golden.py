@@ -58,7 +58,6 @@ USAGE = {
     f"correct --model m {ONE} --system s": "needs --chat-template",
     f"correct --model m {ONE} --dtype int3": "'bfloat16'",
     f"correct --model m {ONE} --load batch_tokens=0": "greater than or equal to 1",
-    f"correct --model m {ONE} --method dola --correction pmi@0.5": "--method",
     f"correct {MODEL} {ONE} --dtype bfloat16": "leave dtype out",
     f"correct {MODEL} {ONE} --device cuda": "leave device out",
     f"correct {MODEL} {ONE} --load revision=main": "leave revision out",

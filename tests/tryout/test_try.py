@@ -353,10 +353,10 @@ def test_enough_labels_give_a_certificate_and_the_command_to_serve_it(tmp_path: 
     ]
     assert contest["best"] == stored["certificate"]["method"]
     assert len(changes) == certificate.counts.overrides
-    # By default, `certify` uses the promise of the certificate next to the records.
-    done = CliRunner().invoke(app, ["certify", str(out), "--methods", "all"])
+    promise = ["--promise", "breaks", "--alpha", "0.1"]
+    done = CliRunner().invoke(app, ["certify", str(out), "--methods", "all", *promise])
     assert done.exit_code == 0 and "at most 10% of all answers are broken" in done.stdout
-    done = CliRunner().invoke(app, ["certify", str(out), "--promise", "gain"])
+    done = CliRunner().invoke(app, ["certify", str(out)])
     assert "of all answers broken" not in done.stdout
     text, question = "Which goods?", {"goods": Choice("", ["clay lamps", "pale cedar boats"])}
     assert "goods" in certified.decide(text, question)

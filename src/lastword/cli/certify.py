@@ -1,6 +1,6 @@
-"""`lastword certify`: makes a certificate from labelled records, or advises against one."""
+"""`lastword certify`: makes a certificate from labelled records or predictions, or refuses."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,16 +8,43 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.output import check_writable, printable, say, write_lines
+from lastword.cli.output import check_writable, printable, say, write_csv, write_lines
 from lastword.cli.progress import waiting
 from lastword.files.strict_json import to_json
-from lastword.trust.policy import Promise
+
+if TYPE_CHECKING:
+    from lastword.trust.certificate import Certificate
+    from lastword.trust.certification import Outcome
+    from lastword.trust.predictions import PlainFinding
+    from lastword.trust.terms import Terms
 
 _table = partial(typer.Option, rich_help_panel="Table of predictions (guessed if left out)")
 
-if TYPE_CHECKING:
-    from lastword.trust.certification import Outcome
-    from lastword.trust.terms import Terms
+
+@dataclass(frozen=True)
+class Table:
+    """Options of reading a table of predictions."""
+
+    prediction_column: Annotated[str | None, _table(help="Column of the prediction.")] = None
+    truth_column: Annotated[str | None, _table(help="Column of the right answer.")] = None
+    confidence_column: Annotated[str | None, _table(help="Column of the confidence.")] = None
+    rival_column: Annotated[str | None, _table(help="Column of another system's prediction.")] = (
+        None
+    )
+    group: Annotated[
+        str | None, _table(help="Column whose equal values belong together, such as an author.")
+    ] = None
+    text_column: Annotated[str | None, _table(help="Column of the text.")] = None
+    name: Annotated[str | None, _table(help="Name of the system; default: the file's.")] = None
+    encoding: Annotated[
+        str | None, _table(help="Encoding of the table, such as cp1252. Default: UTF-8.")
+    ] = None
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that were named, by meaning."""
+        entries = {name.removesuffix("_column"): value for name, value in vars(self).items()}
+        return {n: v for n, v in entries.items() if v is not None and n not in ("name", "encoding")}
 
 
 def certify(
@@ -29,26 +56,11 @@ def certify(
             "TSV, Excel, JSON lines or Parquet.",
         ),
     ],
-    alpha: Annotated[
-        float | None,
-        typer.Option(help="Maximum share of all answers that may be broken. Default: 0.02."),
-    ] = None,
-    delta: Annotated[
-        float | None,
-        typer.Option(help="Maximum probability that the guarantee does not hold. Default: 0.05."),
-    ] = None,
-    error: Annotated[
-        float | None,
-        typer.Option(help="Defer answers, so that at most this share of the others is wrong."),
-    ] = None,
-    promise: Annotated[
-        Promise | None,
-        typer.Option(
-            help="gain: accuracy higher than the model's. breaks: also, at most alpha of all "
-            "answers broken. Default: that of RUNS/certificate.toml, with its alpha and delta; "
-            "else breaks."
-        ),
-    ] = None,
+    *,
+    promise: opt.Promise = "gain",
+    alpha: opt.Alpha = 0.05,
+    delta: opt.Delta = 0.05,
+    error: opt.Error = None,
     benchmark: Annotated[
         list[str] | None, typer.Option(help="Benchmark whose items count; repeatable.")
     ] = None,
@@ -67,93 +79,85 @@ def certify(
         ),
     ] = None,
     json: opt.Json = False,
-    prediction_column: Annotated[str | None, _table(help="Column of the prediction.")] = None,
-    truth_column: Annotated[str | None, _table(help="Column of the right answer.")] = None,
-    confidence_column: Annotated[str | None, _table(help="Column of the confidence.")] = None,
-    rival_column: Annotated[
-        str | None, _table(help="Column of another system's prediction.")
-    ] = None,
-    group: Annotated[
-        str | None, _table(help="Column whose equal values belong together, such as an author.")
-    ] = None,
-    text_column: Annotated[str | None, _table(help="Column of the text.")] = None,
-    name: Annotated[str | None, _table(help="Name of the system; default: the file's.")] = None,
-    encoding: Annotated[
-        str | None, _table(help="Encoding of the table, such as cp1252. Default: UTF-8.")
-    ] = None,
+    table: Table,
 ) -> None:
     """Determine which overrides may be applied, or how good predictions are, with a guarantee."""
-    if runs.is_file() or (runs.suffix and not runs.exists()):
-        from lastword.cli.certify_table import certify_table
-
-        named = {
-            "prediction": prediction_column,
-            "truth": truth_column,
-            "confidence": confidence_column,
-            "rival": rival_column,
-            "group": group,
-            "text": text_column,
-        }
-        columns = {meaning: column for meaning, column in named.items() if column is not None}
-        shares = 0.05 if delta is None else delta, error
-        certify_table(runs, columns, name, encoding, *shares, out, json=json)
-        return
     from lastword.trust.terms import Terms
 
-    default = _terms_of_try(runs) if promise is None else Terms(promise=promise)
-    terms = Terms(
-        alpha=default.alpha if alpha is None else alpha,
-        delta=default.delta if delta is None else delta,
-        error=error,
-        promise=default.promise,
-    )
-    family = None if methods == "all" else tuple(methods.split(","))
+    terms = Terms(alpha, delta, error, promise=promise)
+    if runs.is_file() or (runs.suffix and not runs.exists()):
+        lines, entries = _of_table(runs, table, terms, out)
+    else:
+        names = None if methods == "all" else tuple(methods.split(","))
+        lines, entries = _of_records(runs, benchmark or [], names, terms, out, calibrate)
+    if json:
+        typer.echo(to_json(entries))
+        return
+    for line in lines:
+        typer.echo(printable(line))
+
+
+def _of_records(
+    runs: Path,
+    benchmarks: list[str],
+    methods: tuple[str, ...] | None,
+    terms: "Terms",
+    out: Path | None,
+    calibrate: bool,
+) -> tuple[list[str], dict[str, Any]]:
+    """Certify overrides on records; return the result in words and as JSON."""
     if out is not None:
         check_writable(out)
     with waiting("reading records"):
         from lastword.trust import calibration
         from lastword.trust.certification import outcome, read_sample
 
-        sample = read_sample(runs, benchmark or (), family)
+        sample = read_sample(runs, benchmarks, methods)
         certified = outcome(sample, terms)
-        certificate, policy = certified.certificate, certified.finding.policy
+        certificate = certified.certificate
         if calibrate:
-            fitted = calibration.calibrate(*sample.shown(policy))
+            fitted = calibration.calibrate(*sample.shown(certified.finding.policy))
             certificate = replace(certificate, calibration=fitted)
-    if out is not None:
-        write_lines(out, certificate.to_toml().splitlines())
-    if json:
-        entries = _to_dict(certified)
-        if certificate.calibration is not None:
-            entries["calibration"] = asdict(certificate.calibration)
-        typer.echo(to_json(entries))
-        return
-    lines = _lines(certified)
+    lines, entries = _lines(certified), _to_dict(certified)
     if certificate.calibration is not None:
         lines.append(calibration.in_words(certificate.calibration))
-    for line in [*lines, *([] if out is None else [str(out)])]:
-        typer.echo(printable(line))
+        entries["calibration"] = asdict(certificate.calibration)
+    return lines + _write(certificate, out), entries
 
 
-def _terms_of_try(runs: Path) -> "Terms":
-    """Return the terms of the certificate that `lastword try` wrote to a folder, or the default."""
-    from lastword.trust.terms import Terms
+def _of_table(
+    path: Path, table: Table, terms: "Terms", out: Path | None
+) -> tuple[list[str], dict[str, Any]]:
+    """Certify the predictions of any system; with `out`, also write a page and rows to label."""
+    from lastword.trust.plain_page import write_plain_page
+    from lastword.trust.predictions import certify_plain, next_rows, read_plain
+    from lastword.trust.words import of_table
 
-    path = runs / "certificate.toml"
-    if not path.is_file():
-        return Terms()
-    from lastword.trust.certificate import Certificate
+    read = read_plain(path, table.columns, table.name, table.encoding)
+    for note in read.notes:
+        say(note)
+    finding = certify_plain(read, delta=terms.delta, error=terms.error)
+    words, rows = of_table(finding), next_rows(read)
+    lines = list(words)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        page, after = out.with_suffix(".html"), out.with_name("next.csv")
+        lines += _write(finding.certificate, out)
+        write_plain_page(finding, words, page)
+        lines.append(str(page))
+        if rows:
+            names = list(dict.fromkeys(key for row in read.rows for key in row))
+            write_csv(after, [names, *([row.get(key, "") for key in names] for row in rows)])
+            lines.append(f"{after}: {len(rows)} rows to label next")
+    return lines, _table_to_dict(finding, words, len(rows))
 
-    certificate = Certificate.read(path)
-    terms = certificate.terms
-    if certificate.probe is not None:
-        say(
-            f"{path} allows {certificate.policy.method}, which these records do not test: label "
-            "texts that did not train it, answer them by `lastword decide --out ANSWERS.csv`, "
-            "add the right answers as a column truth, and certify that table"
-        )
-    say(f"the promise is that of {path}: {terms.promise}; --promise asks for another")
-    return Terms(terms.alpha, terms.delta, promise=terms.promise)
+
+def _write(certificate: "Certificate", out: Path | None) -> list[str]:
+    """Write a certificate, and return a line with its path."""
+    if out is None:
+        return []
+    write_lines(out, certificate.to_toml().splitlines())
+    return [str(out)]
 
 
 def _lines(certified: "Outcome") -> list[str]:
@@ -187,4 +191,24 @@ def _to_dict(certified: "Outcome") -> dict[str, Any]:
             | asdict(trial.evidence)
             for trial in finding.trials
         ],
+    }
+
+
+def _table_to_dict(finding: "PlainFinding", words: list[str], following: int) -> dict[str, Any]:
+    from lastword.trust.automation import estimates
+
+    proven, errors = finding.certificate, finding.errors
+    rung = None if proven.automation is None else proven.automation.rung(proven.terms.delta)
+    return {
+        "name": finding.table.name,
+        "words": words,
+        "accuracy": 1 - errors.rate,
+        "accuracy_at_least": proven.worth.get("accuracy_at_least"),
+        "gain_at_least": proven.worth.get("net_at_least"),
+        "estimates": [asdict(one) for one in estimates(finding.curve)],
+        "threshold": None if rung is None else asdict(rung),
+        "labelled": errors.items,
+        "groups": errors.groups,
+        "classes": [asdict(one) for one in finding.classes],
+        "next": following,
     }

@@ -61,15 +61,12 @@ def correct(
     ] = False,
     json: opt.Json = False,
     certificate: opt.Certificate = None,
-    correction: opt.Correction = None,
     loading: opt.Loading,
 ) -> None:
     """Correct a model's choice among candidate answers."""
     if method != "trace" and certificate is not None:
         raise typer.BadParameter(f"--certificate does not go with --method {method}")
-    if method != "trace" and correction not in (None, "trace"):
-        raise typer.BadParameter("--correction does not go with --method: leave one out")
-    options = replace(load_options(model, loading), certificate=certificate, correction=correction)
+    options = replace(load_options(model, loading), certificate=certificate)
     open_model = partial(load_decider, options)
     if input is not None:
         if not (prompt is messages is blind_prompt is None) or candidate:

@@ -9,10 +9,9 @@ import typer
 
 from lastword.cli import options as opt
 from lastword.cli.model import load_decider, load_options, read_engine, with_answers
-from lastword.cli.output import check_writable, grid, say, show, write_lines
+from lastword.cli.output import check_writable, grid, say, show, write_csv
 from lastword.cli.progress import tracked, waiting
 from lastword.errors import InputError, TraceError, reason
-from lastword.files.cells import csv_line
 from lastword.files.strict_json import from_json, to_json
 from lastword.files.wording import counted
 
@@ -186,14 +185,14 @@ def _many(
         # `certify` leaves out rows that trained what answers them.
         marks = ("trained",) if decider.probes else ()
         columns = (*columns_of(ready.questions), *marks, *by, ERROR)
-        lines = [csv_line(["id", *columns])]
+        lines: list[list[Any]] = [["id", *columns]]
         for name, answer in _answers(decider, ready, texts):
             cells: dict[str, Any] = {ERROR: answer} if isinstance(answer, str) else row_of(answer)
             if not isinstance(answer, str):
                 cells |= by | {"trained": any_trained(answer)}
-            lines.append(csv_line([name, *map(cells.get, columns)]))
+            lines.append([name, *map(cells.get, columns)])
             failures += isinstance(answer, str)
-        write_lines(output, (line.rstrip("\n") for line in lines))
+        write_csv(output, lines)
     elif output is not None:
         work = [*_digests(decider, ready, texts)]
         done, failures = _resume(output, [name for name, _ in texts], work)

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from lastword.cli.output import say, write_lines
+from lastword.cli.output import say, write_csv
 from lastword.errors import InputError
-from lastword.files.cells import csv_line
 from lastword.files.wording import counted
 
 
@@ -30,6 +29,5 @@ def feedback(
         say(f"lastword: left out {counted(several, 'answer')} with several right options")
     if not rows:
         raise InputError(f"{state} has no labels with their texts: serve with --keep-texts")
-    lines = (csv_line(cells).rstrip("\n") for cells in (rows[0], *(row.values() for row in rows)))
-    write_lines(out, lines)
+    write_csv(out, (rows[0], *(row.values() for row in rows)))
     typer.echo(f"{out}: {counted(len(rows), 'label')}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from lastword.errors import InputError
+from lastword.files.cells import csv_line
 from lastword.files.strict_json import to_json
 from lastword.files.writing import open_whole
 
@@ -116,3 +117,8 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
             file.writelines(f"{line}\n".encode() for line in lines)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_csv(path: Path, rows: Iterable[Iterable[Any]]) -> None:
+    """Write rows as CSV without formulas, as `write_lines`."""
+    write_lines(path, (csv_line(cells).rstrip("\n") for cells in rows))
