@@ -123,8 +123,8 @@ def test_a_written_certificate_is_read_back_and_edited_ones_are_refused(table, t
     out = tmp_path / "out" / "certificate.toml"
     done = run("certify", table, "--out", out)
     assert done.exit_code == 0, done.output
-    estimates, first, *_ = done.stdout.splitlines()
-    assert estimates.startswith("Estimated share of texts")
+    estimates, forecast, first, *_ = done.stdout.splitlines()
+    assert estimates.startswith("Estimated share of texts") and forecast.startswith("About 82 new")
     assert first.startswith("ours is better than its rival by at least ")
     assert "guessed: prediction is column prediction" in done.stderr
     worth = Certificate.read(out).worth

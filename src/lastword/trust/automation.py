@@ -16,6 +16,7 @@ before a label that tests it is seen, and nothing may be fitted to these labels.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -307,11 +308,14 @@ def labels_to_prove(steps: Sequence[Rung], error: float, level: float) -> int | 
     are not enough.
     """
     share = estimate(steps, error).share
-    for rows in np.unique(np.geomspace(20, MOST, 40).astype(int)).tolist() if share else ():
+
+    def enough(rows: int) -> bool:
         pool = np.zeros(STEPS * rows)  # enough texts; their thresholds are not needed
-        if plan(steps, pool, rows=rows, error=error, level=level).expected >= share / 2:
-            return int(rows)
-    return None
+        return plan(steps, pool, rows=rows, error=error, level=level).expected >= share / 2
+
+    sizes = np.unique(np.geomspace(20, MOST, 40).astype(int)).tolist() if share else []
+    place = bisect_left(sizes, True, key=enough)
+    return sizes[place] if place < len(sizes) else None
 
 
 def _counts(steps: Sequence[Rung], shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -4,13 +4,14 @@ import math
 from collections.abc import Iterator, Sequence
 
 from lastword.files.wording import counted, percent
-from lastword.trust.automation import Automation, Rung, estimates
+from lastword.trust.automation import Automation, Rung, estimates, labels_to_prove
 from lastword.trust.claims import ControlResults, Finding
 from lastword.trust.policy import GATED, Policy
 from lastword.trust.predictions import PlainFinding
 from lastword.trust.terms import Terms
 
 ALLOWED = "Allowed: "
+_LIKELY = 0.1  # error at which a proof is forecast if none is asked for
 ASSUMPTION = (
     "new items are drawn independently, group by group, from the same source as the labelled "
     "ones. Nothing follows for other items"
@@ -39,9 +40,19 @@ def _automated(curve: Sequence[Rung], automation: Automation | None, delta: floa
         f"{percent(e.share)} ({percent(e.low)} to {percent(e.high)}) with {percent(e.error)}"
         for e in estimates(curve)
     )
-    if shares:
-        ask = "" if automation else " --error 0.1 asks for a guarantee."
-        yield f"Estimated share of texts that can be answered, by errors among them: {shares}.{ask}"
+    if not shares:
+        return
+    ask = "" if automation else " --error 0.1 asks for a guarantee."
+    yield f"Estimated share of texts that can be answered, by errors among them: {shares}.{ask}"
+    if automation is not None and automation.rung(delta) is not None:
+        return
+    error = _LIKELY if automation is None else automation.error
+    level = delta if automation is None else automation.level(delta)
+    if (labels := labels_to_prove(curve, error, level)) is not None:
+        yield (
+            f"About {labels} new labels, of answers that it would give, would probably prove half "
+            f"of the estimate at {percent(error)}."
+        )
 
 
 def summary(
