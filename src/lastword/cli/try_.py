@@ -47,7 +47,11 @@ def try_(
     encoding: opt.Encoding = None,
     template: opt.Template = None,
     budget: Annotated[
-        str, typer.Option(help="Time for trying other prompts: 90s, 10m, 1h.")
+        str,
+        typer.Option(
+            help="Time for trying other prompts, and for the model's answers if there are more "
+            "than 20 options: 90s, 10m, 1h."
+        ),
     ] = "5m",
     promise: opt.Promise = "gain",
     alpha: opt.Alpha = 0.05,
@@ -117,7 +121,7 @@ def try_(
         say("Options differ by row, so no sentence encoder takes part")
     elif not readers and labels.question is not None:
         say("No sentence encoder takes part: `lastword get minilm` fetches one (83 MB)")
-    with counting(f"{labels.name} on {model or names[0]}", job.items) as countdown:
+    with counting(f"{labels.name} on {model or names[0]}", job.answers) as countdown:
         verdict = job.run(out, countdown.advance, countdown.stage)
     if json:
         typer.echo(to_json(verdict.to_dict()))

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -38,6 +39,7 @@ from lastword.tryout.labels import Labels, read_labels
 from lastword.tryout.material import Material
 from lastword.tryout.prompts import BUDGET, Race, race
 from lastword.tryout.rounds import begin, begun, finish
+from lastword.tryout.sampling import readable, sampled
 from lastword.tryout.second_round import Proof, SecondRound, automating
 from lastword.tryout.served import Served
 from lastword.tryout.table_options import TableKeywords, TableOptions
@@ -84,9 +86,27 @@ class TryJob:
         return len(self.labels.rows)
 
     @property
+    def answers(self) -> int:
+        """The number of rows that the model answers, or of all without a model."""
+        return self.items if self.tracer is None else len(self.asked.rows)
+
+    @property
     def methods(self) -> dict[str, Method]:
         """Methods whose prompts are read besides the model's."""
         return {} if self.tracer is None else resolve(PEERS, self.tracer.facts)
+
+    @cached_property
+    def asked(self) -> Labels:
+        """The rows that the model answers: a sample if it is too slow with many options."""
+        assert self.tracer is not None
+        return sampled(self.tracer, self.labels, self.template, self.budget)
+
+    @property
+    def _sample(self) -> str:
+        return (
+            f"With so many options the model answers only {len(self.asked.rows)} rows in the time "
+            "of --budget, and no other prompts; encoders, words and probes take all rows"
+        )
 
     def plan(self) -> list[str]:
         """Return lines with the notes on the table, the work, and the labels that are missing."""
@@ -97,6 +117,8 @@ class TryJob:
         if self.tracer is not None:
             budget = f"{self.budget:.0f} s" if self.budget < 100 else f"{self.budget / 60:.0f} min"
             work = f"The model answers each, and other prompts get at most {budget}"
+            if self.answers < self.items:
+                work = self._sample
         return [*self.labels.notes, f"{self.items} labelled examples with {options}. {work}"]
 
     def run(
@@ -135,9 +157,11 @@ class TryJob:
     ) -> "Trial":
         """Let every contestant answer the rows; see `run`."""
         labels, sample, cell, notes = self.labels, None, None, self.labels.notes
+        whole = True
         if self.tracer is not None:
-            stage(f"asking the model about {self.items} rows")
-            task = Decider(self.tracer), labels, self.template, self.methods
+            asked, whole = self.asked, self.answers == self.items
+            stage(f"asking the model about {len(asked.rows)} rows")
+            task = Decider(self.tracer), asked, self.template, self.methods
             cell, info = answer(*task, out, advance)
             errors = cell.records["error"].dropna()
             if not len(cell.items):
@@ -147,8 +171,12 @@ class TryJob:
                 unread = f"left out {rows} that the model cannot read; the first: {errors.iloc[0]}"
                 _log.warning("%s. A certificate counts such a row as broken", unread)
                 notes = (*notes, unread)
-            answered = {str(id) for id in cell.items["id"]}
-            labels = replace(labels, rows=tuple(r for r in labels.rows if r.id in answered))
+            if whole:
+                answered = {str(id) for id in cell.items["id"]}
+                labels = replace(labels, rows=tuple(r for r in labels.rows if r.id in answered))
+            else:
+                labels = readable(self.tracer, labels, self.template)
+                notes = (*notes, self._sample)
             sample = sample_of([cell], [info])
         stage("fitting probes to the labels")
         settings = self.readers, self.named, self.balanced, self.terms.error, self.cheap
@@ -162,7 +190,7 @@ class TryJob:
         raced = Race()
         if self.tracer is not None:
             stage("trying other prompts")
-            raced = race(self.tracer, self.labels, self.template, self.budget)
+            raced = race(self.tracer, self.labels, self.template, self.budget * whole)
         return Trial(self, sample, material, contest, raced, notes)
 
 

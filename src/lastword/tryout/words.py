@@ -98,6 +98,8 @@ def comparison(verdict: Verdict) -> Iterator[str]:
     contest = verdict.contest
     best, model, simple = contest.line(contest.best), contest.model, contest.simple
     others = [] if model is None else [f"the model alone {score(model, contest)}"]
+    if model is not None and model.items is not None:
+        others[0] += f" on {counted(model.items, 'row')}"
     if simple is not None:
         others.append(f"{baseline(simple, contest)} {score(simple, contest)}")
     if others:

@@ -1,0 +1,158 @@
+"""The share that is answered: promises by halves and a second round, with and without a model."""
+
+import json
+import threading
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_encoders import write_encoder
+from test_readers import write_table
+from topics import hidden, run_try, table, write_csv
+from typer.testing import CliRunner
+
+from lastword import Decider, Tracer, try_labels
+from lastword.cli import app
+from lastword.errors import InputError
+from lastword.files.rows import read_objects
+from lastword.model.encoder import Encoder
+from lastword.probes import Probe
+from lastword.trust.certificate import Certificate
+from lastword.trust.terms import Terms
+from lastword.tryout import sampling
+from lastword.tryout.label_job import label_job
+from lastword.tryout.table_options import TableOptions
+
+pytestmark = pytest.mark.usefixtures("few_strengths")
+
+
+def noisy(count: int, every: int = 10) -> list[dict[str, str]]:
+    """Return texts with topics, of which one in some has the wrong label."""
+    other = {"animal": "money", "money": "animal"}
+    rows = table(count)
+    return [
+        r | {"label": other[r["label"]] if i % every == 0 else r["label"]}
+        for i, r in enumerate(rows)
+    ]
+
+
+def test_half_of_the_labels_proves_the_errors_and_decide_defers(tmp_path: Path) -> None:
+    path, out = write_csv(tmp_path / "topics.csv", noisy(160)), tmp_path / "out"
+    done = run_try(path, "--error", "0.25", "--budget", "0s", "--out", out)
+    certificate, probe = (
+        Certificate.read(out / "certificate.toml"),
+        Probe.read(out / "answer.probe.safetensors"),
+    )
+    automation = certificate.automation
+    assert automation is not None and (automation.error, automation.look) == (0.25, 0)
+    rung, figures = automation.rung(0.05), json.loads((out / "verdict.json").read_text())
+    assert rung is not None and probe.labels + figures["answered"]["tested"] >= 160 * rung.share
+    answered = figures["answered"]
+    assert (answered["threshold"], answered["share"]) == (rung.threshold, rung.share)
+    assert [one["error"] for one in answered["estimates"]] == [0.05, 0.1, 0.2, 0.25]
+    assert probe.threshold is None  # its confidence is its own
+    first, *_ = done.stdout.splitlines()
+    assert first.startswith("Answers ") and "at most 25% wrong (95% confidence)" in first
+    answers = Decider.demo(probes=[probe], certificate=certificate).decide_many(
+        [row["text"] for row in table(40)], {"q": probe.question}
+    )
+    for answer in (one["q"] for one in answers):
+        assert answer.deferred == (answer.probabilities.max() < rung.threshold)
+    loose = json.loads(run_try(path, "--error", "0.01", "--json", "--budget", "0s").stdout)
+    assert loose["answered"]["share"] is None and loose["answered"]["error"] == 0.01
+
+
+def test_a_second_round_of_confident_rows_proves_the_errors(tmp_path: Path) -> None:
+    rows = table(260)
+    truths = {row["text"]: row["label"] for row in rows}
+    path, out = write_csv(tmp_path / "topics.csv", hidden(rows, 40)), tmp_path / "out"
+    options = "--error", "0.2", "--budget", "0s", "--out", out
+    assert "label the" in run_try(path, *options).stdout
+    drawn = read_objects(out / "labels.csv")
+    assert {row["round"] for row in drawn} == {"2"} and 40 <= len(drawn) <= 120
+    new = {drawn[0]["text"]: "plant"}  # a class that round one did not have
+    write_csv(out / "labels.csv", [r | {"label": (truths | new)[r["text"]]} for r in drawn])
+    done = run_try(path, *options)
+    certificate, probe = (
+        Certificate.read(out / "certificate.toml"),
+        Probe.read(out / "answer.probe.safetensors"),
+    )
+    assert done.stdout.startswith("Answers ") and "`plant` (1 row)" in done.stdout
+    assert certificate.automation is not None and certificate.automation.look == 1
+    assert certificate.automation.rungs[-1].errors.rate > 0
+    assert certificate.probe is not None and certificate.probe.digest == probe.digest
+    assert probe.labels == 40 and certificate.threshold is not None
+    figures = json.loads((out / "verdict.json").read_text())
+    assert figures["contest"]["best"] == probe.name == certificate.policy.method
+    assert f"lastword decide {out}" in " ".join(figures["advice"]["commands"])
+    with pytest.raises(InputError, match="is for another promise"):
+        run_try(path, "--error", "0.1", "--budget", "0s", "--out", out)
+
+
+def test_a_trial_needs_no_language_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = write_encoder(tmp_path / "letters")
+    path, text, label = write_table(Encoder(reader, "cpu"), tmp_path / "t.csv")
+    out, runner = tmp_path / "out", CliRunner()
+    command = ["try", str(path), "--encoder", str(reader), "--error", "0.2", "--out", str(out)]
+    done = runner.invoke(app, command)
+    assert done.exit_code == 0, done.output
+    settings = tomllib.loads((out / "lastword.toml").read_text())
+    assert "model" not in settings and settings["certificate"] == "certificate.toml"
+    monkeypatch.setattr(Tracer, "from_pretrained", lambda *_: pytest.fail("loads a model"))
+    answer = runner.invoke(app, ["decide", str(out), "--json", "--text", text])
+    assert json.loads(answer.stdout)["answer"]["choice"] == label, answer.output
+    figures = json.loads((out / "verdict.json").read_text())
+    names = [line["name"] for line in figures["contest"]["lines"]]
+    assert names[:3] == ["chance", "largest class", "bag of words"] and len(names) == 4
+    assert figures["table"]["model"] is None
+    monkeypatch.setattr("lastword.model.encoder.installed", lambda name: False)
+    refused = runner.invoke(app, ["try", str(path)])
+    assert isinstance(refused.exception, InputError) and "--yes downloads" in str(refused.exception)
+    with pytest.raises(InputError, match="too few labels for a probe"):
+        try_labels(read_objects(path)[:4], readers=[reader])
+
+
+def test_labelling_needs_no_language_model_and_proves_the_errors(tmp_path: Path) -> None:
+    reader = Encoder(write_encoder(tmp_path / "letters"), "cpu")
+    path, *_ = write_table(reader, tmp_path / "t.csv", 200)
+    truths = {row["text"]: row["label"] for row in read_objects(path)}
+    path.write_text("\n".join(["text", *truths]))
+    named, terms, out = TableOptions(choices="high,low"), Terms(error=0.3), tmp_path / "out"
+    job = label_job(str(path), named, out, lambda: None, terms, load_readers=lambda: [reader])
+    (work := threading.Thread(target=job.run, daemon=True)).start()
+    while work.is_alive():
+        if job.progress.more:
+            job.choose(more=False)
+        elif (row := job.labelling.next()) is not None:
+            job.labelling.give(row, truths[job.labelling.texts[row]])
+        work.join(0.01)
+    job.close()
+    assert job.progress.ended and job.progress.proven and "Answers" in job.progress.words
+    certificate = Certificate.read(out / "certificate.toml")
+    assert certificate.threshold is not None and not certificate.trials
+
+
+def test_the_cheap_method_is_preferred_if_asked_for_and_named_otherwise(tmp_path: Path) -> None:
+    rows = noisy(120)
+    reader = write_encoder(tmp_path / "letters")
+    chosen: dict[str, Any] = {}
+    for prefer in ("accurate", "cheap"):
+        verdict = try_labels(rows, Tracer.demo(), budget=0.0, readers=[reader], prefer=prefer)
+        chosen[prefer] = verdict.contest
+    lines = {line.name: line.right for line in chosen["accurate"].lines}
+    probes = [name for name in lines if name.startswith("probe")]
+    accurate, cheap = chosen["accurate"].best, chosen["cheap"].best
+    assert lines[accurate] >= max(lines[name] for name in probes) - 0.05
+    assert lines[cheap] <= lines[accurate] and chosen["cheap"].cost <= chosen["accurate"].cost
+    assert {name for name in chosen["accurate"].named} == {n for n in probes if "letters" in n[:14]}
+
+
+def test_with_many_options_the_model_answers_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "MANY", 1)
+    monkeypatch.setattr(sampling, "LEAST", 12)
+    verdict = try_labels(table(80), Tracer.demo(), budget=0.0)
+    lines = {line.name: line.items for line in verdict.contest.lines}
+    assert lines["the model"] == lines["pmi@1"] == 12 and lines["bag of words"] is None
+    assert any("answers only 12 rows" in note for note in verdict.table.notes)
+    assert verdict.certificate.tested is not None and verdict.certificate.tested.items == 12
