@@ -2,17 +2,14 @@
 
 import os
 import shutil
-import socket
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
+from served import free_port, wait_until
 
 from lastword.service.ledger import Ledger
 
@@ -55,53 +52,34 @@ def test_the_space_starts_and_answers_behind_its_proxy(tmp_path):
     package = tmp_path / "lastword"
     left = shutil.ignore_patterns("__pycache__")
     shutil.copytree(REPOSITORY / "src" / "lastword", package, ignore=left)
-    here = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": ""}
+    port = str(free_port())
+    here = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": "", "OMP_NUM_THREADS": "1"}
+    variables = os.environ | here | {"PORT": port, "LASTWORD_SERVE_PORT": port}
     proxied = {"host": "me.hf.space", "origin": "https://me.hf.space"}
     proxied |= {"x-forwarded-proto": "https"}
-    with serving([sys.executable, str(tmp_path / "app.py")], tmp_path, **here) as client:
-        client.headers.update(proxied)
-        page = client.get("/")
-        decision = client.post("/v1/correct", json=BODY).json()
+    command = [sys.executable, str(tmp_path / "app.py")]
+    with (
+        subprocess.Popen(
+            command, cwd=tmp_path, env=variables, stderr=subprocess.DEVNULL
+        ) as process,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as client,
+    ):
+        try:
+            wait_until(lambda: is_ready(client), 120.0, pause=0.2)
+            client.headers.update(proxied)
+            page = client.get("/")
+            decision = client.post("/v1/correct", json=BODY).json()
+        finally:
+            process.kill()
     assert page.status_code == 200 and "x-frame-options" not in page.headers
-    assert (
-        "frame-ancestors 'self' https://huggingface.co;"
-        in (page.headers["content-security-policy"])
-    )
+    policy = page.headers["content-security-policy"]
+    assert "frame-ancestors 'self' https://huggingface.co;" in policy
     assert decision["answer"] == "pale cedar boats"
     assert (package / "__pycache__").is_dir()  # the copy next to the app runs
 
 
-@contextmanager
-def serving(command: list[str], folder: Path, **variables: str) -> Iterator[httpx.Client]:
-    """Start a service in a folder on a free port, and yield a client of it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    ports = {"PORT": port, "LASTWORD_SERVE_PORT": port, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        env=os.environ | ports | variables,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+def is_ready(client: httpx.Client) -> bool:
     try:
-        with httpx.Client(
-            base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False
-        ) as client:
-            wait_for(client, process)
-            yield client
-    finally:
-        process.kill()
-        process.wait()
-
-
-def wait_for(client: httpx.Client, process: subprocess.Popen) -> None:
-    latest = time.monotonic() + 120
-    while time.monotonic() < latest:
-        assert process.poll() is None, "the service ended"
-        try:
-            client.get("/readyz")
-            return
-        except httpx.ConnectError:
-            time.sleep(0.2)
-    raise AssertionError("the service did not start")
+        return bool(client.get("/readyz"))
+    except httpx.ConnectError:
+        return False

@@ -160,13 +160,6 @@ def test_text_from_users_is_shown_as_text(page, served):
         assert page.locator("main b, main img, main script").count() == 0
 
 
-def test_the_page_reports_an_invalid_item(page):
-    ask(page, PROMPT, ["clay lamps", "clay lamps"])
-    assert "same tokens" in page.inner_text("#answer [role=alert]")
-    ask(page, PROMPT, CANDIDATES)
-    assert page.locator("#answer .drawing .curve").count() == 3
-
-
 def test_answers_with_and_without_the_text_are_those_of_the_library(decide, corrected):
     model = corrected.service.decider
     write(decide)

@@ -23,16 +23,6 @@ from lastword.text.forest import Branch
 # Limits of one request
 
 
-def test_a_long_prompt_is_answered_if_it_fits_or_is_truncated(model):
-    words = model.profile.context // 2
-    with running(model) as served:
-        body = BODY | {"prompt": "w5 " * words}
-        assert served.client.post("/v1/correct", json=body).status_code == 200
-    with running(tracer(overflow="truncate")) as served:
-        body = BODY | {"prompt": "w5 " * 40 * words}
-        assert served.client.post("/v1/correct", json=body).status_code == 200
-
-
 @pytest.mark.parametrize(("included", "most"), [("trajectory", 6), ("view", 3)])
 def test_targets_of_a_pass_are_bounded(model, monkeypatch, included, most):
     monkeypatch.setattr(passes, "TARGETS", 12)
@@ -88,21 +78,6 @@ def test_the_service_survives_any_exception_of_the_model(held, end):
         assert failure["error"] == type(end).__name__ and failure["at"] == "item"
         assert served.client.get("/healthz").status_code == 200
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
-
-
-def test_an_exit_in_the_tokenizer_ends_only_the_request(model, monkeypatch):
-    encode = type(model).encode
-
-    def exits(self, items, *options):
-        if items[0].id == "end":
-            raise SystemExit(3)
-        return encode(self, items, *options)
-
-    monkeypatch.setattr(type(model), "encode", exits)
-    with running(model) as served:
-        assert served.client.post("/v1/correct", json=BODY | {"id": "end"}).status_code == 500
-        assert served.client.post("/v1/correct", json=BODY).status_code == 200
-        assert len(served.events("failure")) == 1
 
 
 class Ballast:

@@ -103,18 +103,6 @@ def test_without_keep_texts_the_state_has_no_text(model, tmp_path, run):
         Settings(keep_texts=True)
 
 
-def test_drift_warns_of_texts_unlike_the_labels(model):
-    with running(model) as served:
-        oversight = served.service.oversight
-        for text in texts_of(40, start=300)[0]:
-            ask(served, text)
-        assert not oversight.drift.warned
-        for i in range(60):
-            ask(served, f"{i} 0x{i:04x} zzzz qqqq {'#' * 20} select * from t where {i}")
-        assert oversight.drift.warned == {"likeness"}
-        assert [event["statistic"] for event in served.events("drift")] == ["likeness"]
-
-
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory) -> Decider:
     """An encoder's probe with a certificate of its errors, without a language model."""
