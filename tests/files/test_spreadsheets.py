@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastword.errors import InputError
-from lastword.files.cells import cell_text, csv_line
+from lastword.files.cells import cell_text, csv_line, restored, visible
 from lastword.files.rows import id_column, read_rows, require_rows
+from lastword.tryout.labels import read_labels
+from lastword.tryout.table_options import TableOptions
 
 CELLS = [
     ["Ticket-ID", "text", "team"],
@@ -173,14 +175,38 @@ def test_times_of_numpy_are_written_as_times(value: object, text: str) -> None:
     assert cell_text(value) == text
 
 
-@given(cells=st.lists(st.one_of(st.text(), st.sampled_from(["=1", " =1", "\r=1", "\x1b[31m"]))))
-def test_written_cells_hold_no_formulas_and_control_characters(cells: list[str]) -> None:
+FORMULAS = ["=1", " =1", "\r=1", "\t@x", "'-1", "''=1", "-5", "+49 30", "@me", "'tis", "\x1b[31m"]
+
+
+@given(cells=st.lists(st.one_of(st.text(), st.sampled_from(FORMULAS)), min_size=1))
+def test_written_cells_hold_no_formulas_and_are_read_back(
+    tmp_path_factory: pytest.TempPathFactory, cells: list[str]
+) -> None:
+    names = [f"c{n}" for n in range(len(cells) + 1)]
     line = csv_line(["x", *cells])
-    (read,) = csv.reader(io.StringIO(line, newline=""))
+    (raw,) = csv.reader(io.StringIO(line, newline=""))
     assert not {*line} & {chr(code) for code in (*range(9), 11, 12, *range(14, 32), 127)}
-    assert not any(cell.lstrip(" ").startswith(tuple("=+-@\t\r\n")) for cell in read)
-    plain = [cell for cell in cells if cell.isalnum()]
-    assert [cell for cell in read[1:] if cell.isalnum()] == plain
+    assert not any(cell.lstrip(" ").startswith(tuple("=+-@\t\r\n")) for cell in raw)
+    path = tmp_path_factory.getbasetemp() / "cells.csv"
+    path.write_bytes((csv_line(names) + line).encode("utf-8", "replace"))
+    (row,) = read_rows(path)
+    expected = [visible(cell).encode("utf-8", "replace").decode() for cell in cells]
+    assert list(row.value.values()) == ["x", *expected]
+
+
+@pytest.mark.parametrize(
+    ("label", "options", "option"),
+    [
+        ("10", ["010", "020"], "010"),
+        ("1000", ["1e3", "2e3"], "1e3"),
+        ("TRUE", ["true", "false"], "true"),
+        ("10", ["010", "10.0"], "10"),  # two options are equal to it
+        ("10", ["010", "10"], "10"),
+        ("31.01.2026", ["2026-01-31", "x"], "31.01.2026"),
+    ],
+)
+def test_a_label_that_a_spreadsheet_rewrote_is_restored(label, options, option) -> None:
+    assert restored(label, options) == option
 
 
 def test_the_rows_decide_between_two_separators_in_the_header(tmp_path: Path) -> None:
@@ -208,3 +234,11 @@ def test_a_table_of_one_column_needs_no_note(tmp_path: Path) -> None:
 )
 def test_the_id_column_is_recognised_by_its_name(columns: list[str], column: str | None) -> None:
     assert id_column(columns) == column
+
+
+def test_labels_that_a_spreadsheet_rewrote_are_named(tmp_path: Path) -> None:
+    (path := tmp_path / "t.csv").write_text("text,label\n" + "where,10\nwhen,020\nwho,20\n" * 2)
+    labels = read_labels(path, TableOptions(choices="010,020"))
+    assert [row.truth for row in labels.rows[:3]] == ["010", "020", "020"]
+    (note,) = (note for note in labels.notes if "spreadsheet" in note)
+    assert "'10' as '010' (2 rows), '20' as '020' (2 rows)" in note

@@ -11,7 +11,8 @@ from typing import Any
 
 from lastword.errors import InputError
 
-_FORMULA = re.compile(r"[ \u00a0\ufeff]*[=+\-@\t\r\n]")  # the beginning of a formula
+# The beginning of a formula, or of one with the apostrophes of `csv_line`.
+_FORMULA = re.compile(r"'*[ \u00a0\ufeff]*[=+\-@\t\r\n]")
 _WHOLE = re.compile(r"^([+-]?)0*(\d+)(\.0+)?$")  # a whole number: 1, 01 or 1.0
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
@@ -78,21 +79,49 @@ def text_fault(text: str) -> str | None:
 def csv_line(cells: Iterable[Any]) -> str:
     """Return a line of CSV without formulas and control characters.
 
-    Text that begins like a formula, also after blanks, gets a `'` in front. Control characters are
-    replaced by U+FFFD.
+    Text that begins like a formula, also after blanks, gets a `'` in front, which `read_cell` takes
+    off again. Control characters are replaced by U+FFFD.
     """
     out = io.StringIO()
     # The writer quotes the characters of its line terminator: with this one, carriage returns too.
-    csv.writer(out, lineterminator="\r\n").writerow([inert_cell(cell) for cell in cells])
+    csv.writer(out, lineterminator="\r\n").writerow([_inert(cell) for cell in cells])
     return out.getvalue()[:-2] + "\n"
 
 
-def inert_cell(cell: Any) -> Any:
-    """Return a cell as `csv_line` writes it."""
+def _inert(cell: Any) -> Any:
     if not isinstance(cell, str):
         return cell
-    cell = _CONTROL.sub("\ufffd", cell)
+    cell = visible(cell)
     return f"'{cell}" if _FORMULA.match(cell) else cell
+
+
+def visible(text: str) -> str:
+    """Return a text with U+FFFD for control characters."""
+    return _CONTROL.sub("\ufffd", text)
+
+
+def read_cell(cell: str) -> str:
+    """Return a cell without the apostrophe that `csv_line` puts before a formula."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+def restored(label: str, options: Sequence[str]) -> str:
+    """Return the option that a spreadsheet rewrote as a label, such as `010` as `10`.
+
+    The label itself if it is an option, or if no option or several are equal to it as numbers, or
+    but for case and spaces.
+    """
+    if label in options:
+        return label
+    equal = [option for option in options if _value(option) == _value(label)]
+    return equal[0] if len(equal) == 1 else label
+
+
+def _value(label: str) -> float | str:
+    try:
+        return float(label)
+    except ValueError:
+        return spelling(label)
 
 
 def unique_names(names: Sequence[Any]) -> list[str]:

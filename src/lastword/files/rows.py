@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lastword.errors import InputError
-from lastword.files.cells import spelling, unique_names
+from lastword.files.cells import read_cell, spelling, unique_names
 from lastword.files.encoding import decode
 from lastword.files.strict_json import from_json
 from lastword.files.workbook import workbook
@@ -166,7 +166,7 @@ def _cells(place: str, names: list[str], cells: list[str], form: str) -> Row:
     if len(cells) > len(names):
         return Row(place, error=f"more fields than names in the first line (read as {form})")
     missing = [None] * (len(names) - len(cells))
-    return Row(place, dict(zip(names, [*cells, *missing], strict=True)))
+    return Row(place, dict(zip(names, [*map(read_cell, cells), *missing], strict=True)))
 
 
 def _delimiter(text: str, usual: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import IO, Any
 from zipfile import BadZipFile
 
-from lastword.files.cells import cell_text, unique_names
+from lastword.files.cells import cell_text, read_cell, unique_names
 
 _ESCAPED = re.compile("_x(00[01][0-9A-Fa-f])_")  # Excel's form of control characters
 
@@ -75,4 +75,4 @@ def _text(value: Any, kind: str) -> str:
     if kind == "e":
         return ""
     text = str(value) if isinstance(value, bool) else cell_text(value)
-    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
+    return read_cell(_ESCAPED.sub(lambda match: chr(int(match[1], 16)), text))

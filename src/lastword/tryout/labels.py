@@ -12,7 +12,7 @@ import numpy as np
 
 from lastword.decide.item import candidates_of, fields_of, item_of
 from lastword.errors import InputError
-from lastword.files.cells import cell_text, inert_cell, text_fault, unique_names
+from lastword.files.cells import cell_text, restored, text_fault, unique_names
 from lastword.files.rows import SEPARATORS, guessed_name, id_column, read_rows, require_rows
 from lastword.files.strict_json import rows_digest
 from lastword.files.wording import counted
@@ -365,6 +365,7 @@ def _examples(
         _example(name, row, shared or _offered(name, row, descriptions, columns), columns)
         for name, row in rows.items()
     )
+    notes += _rewritten(rows, examples, columns.label)
     if not any(row.group for row in examples):
         notes.append(
             "no row names a group: if texts share an author or a thread, name its column with "
@@ -380,13 +381,22 @@ def _examples(
 
 
 def _example(name: str, row: Row, question: Choice, columns: Columns) -> LabelledRow:
-    """Return a row as an example; its label may be written as `csv_line` writes it."""
-    offered, label = [option.text for option in question.options], row[columns.label]
-    written = {inert_cell(text): text for text in offered} | {text: text for text in offered}
-    if label not in written:
+    offered = [option.text for option in question.options]
+    label = restored(row[columns.label], offered)
+    if label not in offered:
         raise InputError(f"row {name}: the label {label!r} is not one of its choices")
     group = row.get(columns.group or _GROUP) or None
-    return LabelledRow(row[columns.text], question, written[label], name, group)
+    return LabelledRow(row[columns.text], question, label, name, group)
+
+
+def _rewritten(rows: Mapping[str, Row], examples: Sequence[LabelledRow], column: str) -> list[str]:
+    """Return a note about labels that a spreadsheet rewrote."""
+    pairs = Counter((rows[one.id][column], one.truth) for one in examples)
+    changes = {pair: count for pair, count in pairs.items() if pair[0] != pair[1]}
+    if not changes:
+        return []
+    told = [f"{new!r} as {old!r} ({counted(n, 'row')})" for (new, old), n in changes.items()]
+    return [f"labels that a spreadsheet has rewritten are read as their options: {', '.join(told)}"]
 
 
 def _offered(name: str, row: Row, descriptions: Mapping[str, str], columns: Columns) -> Choice:

@@ -17,7 +17,7 @@ import numpy as np
 
 from lastword.decide.decider import Decider
 from lastword.errors import InputError
-from lastword.files.cells import cell_text, csv_line, inert_cell
+from lastword.files.cells import cell_text, csv_line, restored, visible
 from lastword.files.rows import read_objects
 from lastword.files.wording import counted
 from lastword.files.writing import write_text
@@ -48,7 +48,7 @@ def read_rounds(out: Path, texts: Mapping[str, str]) -> Rounds:
     path, rounds = out / FILE, Rounds()
     if not path.exists():
         return rounds
-    ids = {_key(inert_cell(text)): id for id, text in reversed([*texts.items()])}
+    ids = {_key(visible(text)): id for id, text in reversed([*texts.items()])}
     seen = set[str]()
     for place, row in enumerate(read_objects(path), start=2):
         if missing := [name for name in _COLUMNS[1:] if name not in row]:
@@ -221,9 +221,9 @@ def begun(out: Path, labels: Labels, terms: Terms) -> SecondRound | None:
     if not (out / STATE).exists():
         return None
     second, rounds = read_second_round(out), read_rounds(out, labels.texts)
-    written = {inert_cell(o.text): o.text for o in second.probe.question.options}
+    options = [option.text for option in second.probe.question.options]
     told = {
-        id: written.get(label or "", label)
+        id: label and restored(label, options)
         for number, rows in rounds.items()
         if number > 1
         for id, label in rows.items()
