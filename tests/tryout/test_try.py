@@ -188,13 +188,6 @@ def test_rows_with_invalid_labels_or_options_are_named(change, message) -> None:
         read_labels(rows, TableOptions(text="text", label="label", choices="options"))
 
 
-def test_a_label_quoted_against_formulas_is_its_option() -> None:
-    """`lastword feedback` writes the label `=x` as `'=x`, but the list of options unchanged."""
-    rows = [{"text": t, "label": "'=x", "choices": '["=x", "y"]'} for t in TWELVE]
-    columns = TableOptions(text="text", label="label", choices="choices")
-    assert {row.truth for row in read_labels(rows, columns).rows} == {"=x"}
-
-
 def test_rows_beyond_the_models_context_are_noted(caplog: pytest.LogCaptureFixture) -> None:
     def rows(*unreadable: int) -> list[dict[str, str]]:
         lengths = [5000 if n in unreadable else 1 for n in range(12)]
