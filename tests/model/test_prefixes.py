@@ -3,8 +3,6 @@
 import copy
 from collections.abc import Iterable
 
-import numpy as np
-import psutil
 import pytest
 import torch
 from families import FAMILIES, build, random_items, tokenizer
@@ -15,13 +13,12 @@ from tiers import by_night
 from lastword import Item, Tracer
 from lastword.model import check
 from lastword.model.backbone import Backbone
-from lastword.model.prefixes import ENTRY_BYTES, TENSOR_BYTES, Block, PackedRow, Prefixes
+from lastword.model.prefixes import Block, PackedRow, Prefixes
 from lastword.text.forest import Branch, Forest
 from lastword.text.forest import build as grow
 
 SIZE = 4  # tokens per block; prompts here are short
 DEPTH = 6
-BESIDE = ENTRY_BYTES + TENSOR_BYTES  # overhead of one mean at one depth
 PREAMBLE = tuple(range(10, 19))
 
 
@@ -114,53 +111,6 @@ def test_a_second_question_on_a_text_computes_only_new_tokens():
     assert len(run(prefixes, branches(PREAMBLE + (1, 2))).additions) == 2  # of three blocks
     row = run(prefixes, branches(PREAMBLE + (3, 4)))
     assert not row.additions and len(row.nodes) == len(row.forest) - 2 * SIZE
-
-
-def test_mean_states_of_a_text_are_read_once(monkeypatch):
-    tracer, prefixes = caching_tracer("llama")
-    backbone, texts = tracer.backbone, [Branch(PREAMBLE[:n], 1) for n in (9, 5, 7)]
-    plain = backbone.on("packed").pooled(texts, [1, 3])
-    first = backbone.pooled(texts[:2], [3])
-    assert len(prefixes) == 2 and prefixes.bytes == 2 * (first[0].nbytes + BESIDE)
-    both = backbone.pooled([*texts, texts[0]], [1, 3])
-    assert both == pytest.approx(plain[[0, 1, 2, 0]], abs=1e-5)
-    calls: list[int] = []
-    real = Backbone._run
-
-    def counted(self: Backbone, branches: list[Branch], capture: object):
-        calls.append(len(branches))
-        return real(self, branches, capture)
-
-    monkeypatch.setattr(Backbone, "_run", counted)
-    assert np.array_equal(backbone.pooled(texts, [3, 1]), both[:3, [1, 0]]) and not calls
-    prefixes.clear()
-    assert backbone.pooled(texts, [1]) == pytest.approx(plain[:, :1], abs=1e-5)
-    assert calls == [3]
-
-
-def test_mean_states_depend_on_the_boundary_and_the_oldest_are_evicted():
-    prefixes = Prefixes(2 * (8 * 4 + BESIDE), SIZE)
-    texts = [Branch(PREAMBLE, 1), Branch(PREAMBLE, 2), Branch(PREAMBLE[:5], 1)]
-    for place, text in enumerate(texts):
-        prefixes.keep_means([text], [2], torch.full((1, 1, 8), float(place)))
-        assert prefixes.means([texts[0]], [2])  # used each time
-    assert prefixes.bytes <= prefixes.budget
-    means = prefixes.means(texts, [2])
-    assert {text: float(mean.states[2][0]) for text, mean in means.items()} == {
-        texts[0]: 0.0,
-        texts[2]: 2.0,
-    }
-    assert not prefixes.means(texts, [1])
-
-
-def test_many_short_states_stay_within_the_memory_budget():
-    process, prefixes = psutil.Process(), Prefixes(2**21)
-    before = process.memory_info().rss
-    for first in range(0, 15_000, 500):
-        texts = [Branch((place, 1), 1) for place in range(first, first + 500)]
-        prefixes.keep_means(texts, [2], torch.zeros(500, 1, 8))
-    assert prefixes.bytes <= prefixes.budget
-    assert process.memory_info().rss - before < 3 * prefixes.budget
 
 
 def test_the_least_recently_used_and_deepest_blocks_are_evicted_first():

@@ -47,11 +47,8 @@ def _devices(facts: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _extra(name: str, extra: dict[str, Any]) -> str:
-    if not extra["missing"]:
-        return f"here: {extra['for']}"
-    packages = ", ".join(extra["missing"])
-    return f'missing {packages}: pip install "lastword[{name}]" for {extra["for"]}'
+def _extra(name: str, missing: list[str]) -> str:
+    return f'missing {", ".join(missing)}: pip install "lastword[{name}]"' if missing else "here"
 
 
 def _models(facts: dict[str, Any]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from lastword.errors import NonFiniteError
 from lastword.methods.contract import Evidence, Method, Needs
-from lastword.model.reading import Reading, States
+from lastword.model.readout import Reading, States
 from lastword.rule.geometry import Inputs, Scores, Trajectory
 from lastword.rule.operators import Step
 from lastword.rule.scorer import Scorer

@@ -41,7 +41,7 @@ from lastword.model.parts import (
     text_config,
 )
 from lastword.model.prefixes import PackedRow, Prefixes
-from lastword.model.reading import States, on_device
+from lastword.model.readout import States, on_device
 from lastword.text.forest import Branch, Nodes, Reads, build, lay_out, sees
 
 Road = Literal["packed", "plain"]
@@ -56,7 +56,7 @@ TILE_POOLED = 64  # of separate texts, which share almost no prefix
 TILE_CUDA = 1024
 
 # Hooks and the attention's name change a model during a call, so all backbones of a model share a
-# lock. It is reentrant, because `pooled` holds it around forward passes.
+# lock.
 _LOCKS: WeakKeyDictionary[nn.Module, "threading.RLock"] = WeakKeyDictionary()
 
 
@@ -129,22 +129,10 @@ class Backbone:
         Raises:
             torch.OutOfMemoryError: One branch alone is more than the device holds.
         """
-        if self.prefixes is None:
-            return self._means(branches, depths, padded_tokens).numpy()
-        with self.lock:
-            means = self.prefixes.means(branches, depths)
-            if missing := [b for b in dict.fromkeys(branches) if b not in means]:
-                states = self._means(missing, depths, padded_tokens)
-                means |= self.prefixes.keep_means(missing, depths, states)
-        rows = [torch.stack([means[b].states[d] for d in depths]) for b in branches]
-        return torch.stack(rows).numpy()
-
-    def _means(
-        self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
-    ) -> Float[Tensor, "branches depths width"]:
-        states = self._states(branches, _Capture(tuple(sorted(set(depths))), True), padded_tokens)
+        capture = _Capture(tuple(sorted(set(depths))), pools=True)
+        states = self._states(branches, capture, padded_tokens)
         means = torch.stack([states.hidden[d].cpu() for d in depths], 1)
-        return means[states.reads.row]  # batches may have another order than the branches
+        return means[states.reads.row].numpy()  # batches may have another order than the branches
 
     def _states(
         self, branches: Sequence[Branch], capture: "_Capture", padded_tokens: int
@@ -190,7 +178,7 @@ class Backbone:
             inputs = {"attention_mask": self._tensor(mask.astype(np.int64))}
             return self._capture(ids, reads, capture, inputs)
         forest = build(branches)
-        # Means are cached as a whole. Without prefixes, they do not depend on earlier texts.
+        # Without cached prefixes, means do not depend on earlier texts.
         if self.prefixes is None or capture.pools:
             return self._run_packed(PackedRow(forest), capture)
         row = self.prefixes.row(forest, self._rope(branches[0]), capture.deepest)

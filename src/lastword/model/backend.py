@@ -10,8 +10,7 @@ from lastword.model.backbone import Backbone, evaluating
 from lastword.model.check import check_once
 from lastword.model.options import LoadOptions
 from lastword.model.prefixes import Prefixes
-from lastword.model.reading import dtype_name
-from lastword.model.readout import Readout
+from lastword.model.readout import Readout, dtype_name
 from lastword.rule.theta import Theta
 
 # Default memory for the states and activations of a batch.

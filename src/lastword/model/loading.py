@@ -35,7 +35,7 @@ from lastword.model import embedded, gguf, memory, quantisation
 from lastword.model.digest import load_digest
 from lastword.model.options import LoadOptions
 from lastword.model.parts import text_config
-from lastword.model.reading import dtype_name
+from lastword.model.readout import dtype_name
 from lastword.model.weights import hub
 from lastword.model.weights.checkpoint import (
     LocalFiles,

@@ -11,29 +11,10 @@ from lastword.model import named
 # Packages whose versions are shown besides lastword's.
 _PACKAGES = ("torch", "transformers", "tokenizers", "huggingface-hub", "datasets", "lm_eval")
 
-# Purpose of each extra.
-EXTRAS = {
-    "model": "whatever asks a model: correct, decide, demo",
-    "parquet": "tables in Parquet",
-    "try": "try, certify FOLDER; pandas frames",
-    "lab": "eval and report: benchmarks of the hub, lm-eval, the paper's figures",
-    "bench": "bench",
-    "large": "models over several devices, LoRA adapters",
-    "quant": "--load quantize=int8 and nf4",
-    "kernels": "FP8 and MXFP4 checkpoints on CUDA",
-    "gguf": "GGUF files",
-    "serve": "serve, label",
-    "postgres": "services that share their state",
-    "mcp": "mcp, questions as tools of an agent",
-    "otel": "traces of a service",
-    "notebook": "the notebooks of examples/",
-    "ray": "--engine ray",
-    "sentencepiece": "tokenizers that exist only as a sentencepiece file",
-}
-
 
 def describe_machine() -> dict[str, Any]:
     """Return everything that `lastword doctor` prints, as plain JSON values."""
+    extras = metadata.metadata("lastword").get_all("Provides-Extra") or ()
     return {
         "versions": {
             "lastword": _version("lastword"),
@@ -42,7 +23,7 @@ def describe_machine() -> dict[str, Any]:
             **{name: _version(name) for name in _PACKAGES},
         },
         "devices": list(_devices()),
-        "extras": {name: {"for": use, "missing": missing(name)} for name, use in EXTRAS.items()},
+        "extras": {name: missing(name) for name in extras if name not in ("docs", "dev")},
         "models": _models(),
     }
 

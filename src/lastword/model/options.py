@@ -55,8 +55,8 @@ class LoadOptions:
             mapping places each module.
         batch_tokens: Maximum number of distinct tokens in a batch. Default: as memory allows, and
             at most 1,024 in a service on a CPU.
-        prefix_cache: MiB for repeated beginnings of prompts (a system prompt, a text) and for the
-            mean states of texts that probes use; 0 stores nothing.
+        prefix_cache: MiB for repeated beginnings of prompts (a system prompt, a text); 0 stores
+            nothing.
         theta: Constants and switches of the method.
         invariant: I(M), for a model from which it cannot be computed.
         chat: Put prompts into the tokenizer's chat template.

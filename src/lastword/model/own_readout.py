@@ -1,25 +1,23 @@
 """A readout of one's own, such as a tuned lens, in the place of the model's head."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from lastword.errors import InputError
 from lastword.model.backbone import Backbone
 from lastword.model.check import random_texts
-from lastword.model.reading import Reading, States, read
 from lastword.model.readout import Readout
-from lastword.rule.tile import Logits, TokenScorer
+from lastword.rule.tile import Logits
 
 # Logits [rows, vocab] of the states of a layer.
 Lens = Callable[[Float[Tensor, "rows width"], int], Float[Tensor, "rows vocab"]]
 _MOST = 1e-2  # difference of log-probabilities at the last layer, in nats
 
 
-class OwnReadout:
+class OwnReadout(Readout):
     """The function of states and layer that gives the logits, checked at the last layer.
 
     Args:
@@ -32,8 +30,8 @@ class OwnReadout:
     """
 
     def __init__(self, head: Readout, lens: Lens, backbone: Backbone) -> None:
-        self.device, self.tile_rows, self.vocabulary = head.device, head.tile_rows, head.vocabulary
-        self._head, self._lens = head, lens
+        vars(self).update(vars(head))
+        self._direct, self._lens = None, lens  # a lens needs all logits
         states = backbone.states(random_texts(head.vocabulary)[:1], [backbone.depth])
         hidden = states.hidden[backbone.depth].to(head.device)
         model, own = head.logits(hidden), self.logits(hidden, layer=backbone.depth)
@@ -52,15 +50,5 @@ class OwnReadout:
     ) -> Logits:
         """Return the logits of states at a layer; without the norm, those of the model's head."""
         if not norm or layer is None:
-            return self._head.logits(hidden, norm=norm)
+            return super().logits(hidden, norm=norm)
         return self._lens(hidden, layer).float()
-
-    def read(
-        self,
-        states: States,
-        targets: Int[np.ndarray, " targets"],
-        depths: Sequence[int],
-        scorers: Sequence[TokenScorer] = (),
-    ) -> Reading:
-        """Read states, as `Readout.read` does."""
-        return read(self, states, targets, depths, scorers)

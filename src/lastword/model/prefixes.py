@@ -1,13 +1,12 @@
-"""Cache of repeated texts: keys and values of prefixes, and mean states.
+"""Cache of repeated beginnings of texts: their keys and values in the attention.
 
 A prompt's tokens before the first read row are cut into blocks. The keys and values of a block
-depend only on the tokens up to its end, so their digest is its name. The mean states for probes
-are stored per text. Within a budget in bytes, the least recently used entries are removed first,
-and of one prompt's blocks the deepest.
+depend only on the tokens up to its end, so their digest is its name. Within a budget in
+bytes, the least recently used blocks are removed first, and of one prompt's blocks the deepest.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import takewhile
@@ -17,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lastword.text.forest import Branch, Forest, Ragged
+from lastword.text.forest import Forest, Ragged
 
 BLOCK = 16  # tokens
 # Overhead of Python and torch; in small models it is larger than the numbers themselves.
@@ -41,19 +40,8 @@ class Block:
     @property
     def bytes(self) -> int:
         """Memory use in bytes."""
-        return _bytes(x for pair in self.calls for x in pair)
-
-
-@dataclass(frozen=True)
-class Means:
-    """The mean states of a text, by depth."""
-
-    states: Mapping[int, Float[Tensor, " width"]]
-
-    @property
-    def bytes(self) -> int:
-        """Memory use in bytes."""
-        return _bytes(self.states.values())
+        tensors = [x for pair in self.calls for x in pair]
+        return ENTRY_BYTES + sum(x.nbytes + TENSOR_BYTES for x in tensors)
 
 
 class PackedRow:
@@ -136,12 +124,12 @@ class Prefixes:
 
     def __init__(self, budget: int, block: int = BLOCK) -> None:
         self.budget, self.block = budget, block
-        self._entries: OrderedDict[bytes, Block | Means] = OrderedDict()
+        self._entries: OrderedDict[bytes, Block] = OrderedDict()
         self._block_bytes = 0  # of a block per depth; 0 before the first block
         self.bytes = 0
 
     def __len__(self) -> int:
-        """Return the number of blocks, and of texts with mean states."""
+        """Return the number of blocks."""
         return len(self._entries)
 
     def row(self, forest: Forest, rope: int, depth: int) -> PackedRow:
@@ -158,7 +146,7 @@ class Prefixes:
         cached = {
             name: (nodes, block)
             for name, nodes in blocks.items()
-            if isinstance(block := self._entries.get(name), Block) and block.depth >= depth
+            if (block := self._entries.get(name)) is not None and block.depth >= depth
         }
         # The number of blocks in the budget; before the size of one is known, a few.
         per_block = self._block_bytes * depth
@@ -169,7 +157,7 @@ class Prefixes:
     def cached(self, forest: Forest, rope: int, depth: int) -> int:
         """Return the number of first tokens of a single branch whose blocks are cached."""
         entries = (self._entries.get(name) for name in self._blocks_of(forest, rope))
-        known = takewhile(lambda e: isinstance(e, Block) and e.depth >= depth, entries)
+        known = takewhile(lambda e: e is not None and e.depth >= depth, entries)
         return self.block * sum(1 for _ in known)
 
     def keep(self, row: PackedRow, depth: int) -> None:
@@ -183,33 +171,6 @@ class Prefixes:
         for name in reversed(row.cached_names):
             self._entries.move_to_end(name)
         self._fit()
-
-    def means(self, branches: Iterable[Branch], depths: Iterable[int]) -> dict[Branch, Means]:
-        """Return the cached mean states of the branches that have all of the depths."""
-        means, depths = {}, frozenset(depths)
-        for branch in branches:
-            entry = self._entries.get(name := _text_name(branch))
-            if isinstance(entry, Means) and depths <= entry.states.keys():
-                self._entries.move_to_end(name)
-                means[branch] = entry
-        return means
-
-    def keep_means(
-        self,
-        branches: Sequence[Branch],
-        depths: Sequence[int],
-        states: Float[Tensor, "branches depths width"],
-    ) -> dict[Branch, Means]:
-        """Store mean states of branches beside those at other depths, and return all of them."""
-        means = {}
-        for branch, rows in zip(branches, states, strict=True):
-            old = self._entries.get(name := _text_name(branch))
-            before = old.states if isinstance(old, Means) else {}
-            new = {d: x.clone() for d, x in zip(depths, rows, strict=True)}
-            means[branch] = Means({**before, **new})
-            self._put(name, means[branch])
-        self._fit()
-        return means
 
     def clear(self) -> None:
         """Remove all entries."""
@@ -233,7 +194,7 @@ class Prefixes:
                     blocks[name] = nodes
         return blocks
 
-    def _put(self, name: bytes, entry: Block | Means) -> None:
+    def _put(self, name: bytes, entry: Block) -> None:
         if (old := self._entries.pop(name, None)) is not None:
             self.bytes -= old.bytes
         self._entries[name] = entry
@@ -243,13 +204,3 @@ class Prefixes:
         while self.bytes > self.budget:
             _, entry = self._entries.popitem(last=False)
             self.bytes -= entry.bytes
-
-
-def _bytes(tensors: Iterable[Tensor]) -> int:
-    return ENTRY_BYTES + sum(x.numel() * x.element_size() + TENSOR_BYTES for x in tensors)
-
-
-def _text_name(branch: Branch) -> bytes:
-    ids = np.array([branch.boundary, *branch.fed])
-    # `person` makes it another name than that of a block of the same numbers.
-    return blake2b(ids.tobytes(), digest_size=16, person=b"mean").digest()

@@ -1,32 +1,71 @@
-"""Readout: states at any depth -> logits, with the model's head.
+"""The head: states at any depth -> logits, and log-probabilities of predicted tokens.
 
 The logits come from the model's code. A copy of the model, whose trunk only returns its input, runs
-the model's `forward`. So soft-caps, scales and biases are applied as in the model.
+the model's `forward`. So soft-caps, scales and biases are applied as in the model. Only the logits
+of one tile of rows are in memory at a time.
 """
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from lastword.model.layout import is_plain, laid_out
 from lastword.model.options import HeadDtype
 from lastword.model.parts import Parts, module_device
-from lastword.model.reading import Reading, States, read, read_stacked, tile_rows
 from lastword.model.weights.checkpoint import fetched
-from lastword.rule.tile import Logits, TokenScorer
+from lastword.rule.tile import Logits, Tile, TokenScorer
+from lastword.text.forest import Reads
 
+# A tile's rows, and for each of its targets the row within it, the token, and its place.
+_Indices = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+# Logits per tile. On the CPU, a tile at all depths of the scorer fits the caches. On a GPU, larger
+# tiles read the head's weights less often.
+TILE_LOGITS = 3 * 2**21
+TILE_LOGITS_CUDA = 2**26
+STACKED_ROWS = 4096  # rows per call of a head that does not store logits
 PIECE = 2**13  # tokens per piece of the vocabulary on the CPU
 PIECE_ROWS = 512  # rows per piece, if only log-probabilities are needed
 STRIP_ROWS = 32  # rows that are summed while they are in the core's cache
 # Logits lower than the largest by more nats are raised to this: exp is 25 times slower where it
 # underflows, and e^-80 times the size of a vocabulary is 0 beside 1 in float32.
 LEAST = -80.0
+
+
+@dataclass(frozen=True)
+class States:
+    """Residual-stream states of a batch at its read rows, in the model's dtype.
+
+    Attributes:
+        hidden: The states by depth; depth 0 is the input of block 0.
+    """
+
+    hidden: dict[int, Float[Tensor, "rows width"]]
+    reads: Reads
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The log-probabilities and scores of a set of predicted tokens.
+
+    Attributes:
+        log_probs: For each depth, log p of each predicted token in nats [targets].
+        scores: For each token scorer, its scores [targets].
+        faults: For each predicted token, the first depth with a logit that is not finite at its
+            row; -1 if there is none [targets].
+    """
+
+    log_probs: dict[int, Float[np.ndarray, " targets"]]
+    scores: list[Float[np.ndarray, " targets"]]
+    faults: Int[np.ndarray, " targets"]
 
 
 class Readout:
@@ -45,7 +84,8 @@ class Readout:
         head = model.get_output_embeddings()
         self.vocabulary = int(head.weight.shape[0])
         self.device = module_device(head)
-        self.tile_rows = tile_rows(self.vocabulary, self.device)
+        logits = TILE_LOGITS_CUDA if self.device.type == "cuda" else TILE_LOGITS
+        self.tile_rows = max(16, min(1024, logits // self.vocabulary))
         half = head.weight.dtype in (torch.float16, torch.bfloat16)
         wide = None
         if head_dtype == "float32" and (half or is_plain(head)):
@@ -65,7 +105,7 @@ class Readout:
         Args:
             hidden: States at one depth.
             norm: True to apply the final norm N; DoLa and SLED read early layers without it.
-            layer: Their layer, which this head does not depend on.
+            layer: Their layer, which this head does not depend on, but a lens may.
         """
         return self._head(self._normed(hidden, norm))
 
@@ -76,17 +116,6 @@ class Readout:
         states = 100 * torch.randn(8, head.weight.shape[1], generator=draw)  # a cap changes these
         states = states.to(head.weight)
         return torch.equal(self._head(states), head(states[None])[0])
-
-    @torch.inference_mode()
-    def log_probs(
-        self,
-        hidden: Float[Tensor, "rows width"],
-        row: Int[Tensor, " targets"],
-        token: Int[Tensor, " targets"],
-    ) -> Float[Tensor, " targets"]:
-        """Return tokens' log-probabilities without storing logits; NaN if a logit is not finite."""
-        assert self._direct is not None
-        return self._direct.log_probs(self._normed(hidden), row, token)
 
     def _normed(self, hidden: Tensor, norm: bool = True) -> Tensor:
         if norm and self.parts.norm is not None:
@@ -99,6 +128,7 @@ class Readout:
         ).logits
         return logits[0].float()
 
+    @torch.inference_mode()
     def read(
         self,
         states: States,
@@ -106,20 +136,84 @@ class Readout:
         depths: Sequence[int],
         scorers: Sequence[TokenScorer] = (),
     ) -> Reading:
-        """Read a batch with this head; see `reading.read`."""
-        if self._direct is None:
-            return read(self, states, targets, depths, scorers)
+        """Read log-probabilities of predicted tokens at some depths, and token scorers' scores."""
         # Depth L is read from its logits too, so that its log-probabilities are the model's to the
         # last bit: sums over pieces of the vocabulary round differently.
-        last = len(self.parts.blocks)
-        logit_depths = [d for d in depths if d == last or any(d in s.depths for s in scorers)]
-        direct_depths = [d for d in depths if d not in logit_depths]
-        direct = read_stacked(self.log_probs, self.device, states, targets, direct_depths)
-        reading = read(self, states, targets, logit_depths, scorers)
-        log_probs, faults = direct | reading.log_probs, reading.faults
-        for depth in reversed(direct_depths):  # the first fault of a row counts
-            faults = np.where(np.isfinite(direct[depth]), faults, depth)
+        last, scored = len(self.parts.blocks), {d for s in scorers for d in s.depths}
+        direct = [d for d in depths if self._direct and d != last and d not in scored]
+        reading = self._read_logits(
+            states, targets, [d for d in depths if d not in direct], scorers
+        )
+        log_probs = reading.log_probs | self._read_direct(states, targets, direct)
+        faults = reading.faults
+        for depth in reversed(direct):  # the first fault of a row counts
+            faults = np.where(np.isfinite(log_probs[depth]), faults, depth)
         return Reading({d: log_probs[d] for d in depths}, reading.scores, faults)
+
+    def _read_logits(
+        self,
+        states: States,
+        targets: Int[np.ndarray, " targets"],
+        depths: Sequence[int],
+        scorers: Sequence[TokenScorer],
+    ) -> Reading:
+        """Read from logits, tile by tile. Scorers share them."""
+        if not depths:
+            return Reading({}, [], np.full(len(targets), -1))
+        tiles = [*_cut(states.reads, targets, self.tile_rows)]
+        parts = [self._read_tile(states, tile, depths, scorers) for tile in tiles]
+        order = np.concatenate([tile[3] for tile in tiles]).argsort()
+        values = torch.cat([values for values, _ in parts], dim=1).cpu().numpy()[:, order]
+        faults = torch.cat([faults for _, faults in parts]).cpu().numpy()[order]
+        return Reading(dict(zip(depths, values, strict=False)), list(values[len(depths) :]), faults)
+
+    def _read_tile(
+        self,
+        states: States,
+        indices: _Indices,
+        depths: Sequence[int],
+        scorers: Sequence[TokenScorer],
+    ) -> tuple[Float[Tensor, "readings some"], Int[Tensor, " some"]]:
+        """Return log-probabilities by depth, then the scorers' scores; and faults by `Reading`."""
+        rows, row, token = (on_device(x, self.device) for x in indices[:3])
+        tile, scored = Tile({}, {}, {}, row, token), {d for s in scorers for d in s.depths}
+        values = []
+        faults = torch.full((len(rows),), -1, device=self.device)
+
+        def check(depth: int, extreme: Tensor) -> None:  # only the first fault of a row counts
+            faults[(faults < 0) & ~extreme.isfinite()] = depth
+
+        for depth in depths:
+            logits = self.logits(_rows(states, depth, rows), layer=depth)
+            normed = F.log_softmax(logits, dim=-1)
+            values.append(normed[row, token])
+            check(depth, normed.amin(dim=-1))
+            if depth in scored:
+                tile.logits[depth], tile.log_z[depth] = logits, _log_z(logits, normed)
+        for depth in sorted({d for s in scorers for d in s.raw_depths}):
+            tile.raw[depth] = self.logits(_rows(states, depth, rows), norm=False)
+            check(depth, tile.raw_log_z(depth)[:, 0])
+        values += [scorer.log_probs(tile) for scorer in scorers]
+        return torch.stack(values), faults[row]
+
+    def _read_direct(
+        self, states: States, targets: Int[np.ndarray, " targets"], depths: Sequence[int]
+    ) -> dict[int, Float[np.ndarray, " targets"]]:
+        """Read without storing logits, at all depths at once; NaN if a logit is not finite."""
+        if self._direct is None or not depths:
+            return {}
+        level, values, places = np.arange(len(depths))[:, None], [], []
+        size = max(1, STACKED_ROWS // len(depths))
+        for rows, row, token, place in _cut(states.reads, targets, size):
+            # Row r at the i-th depth is row i * len(rows) + r of one stack.
+            stack = [_rows(states, depth, on_device(rows, self.device)) for depth in depths]
+            at = on_device((row + level * len(rows)).ravel(), self.device)
+            tokens = on_device(np.tile(token, len(depths)), self.device)
+            log_probs = self._direct.log_probs(self._normed(torch.cat(stack)), at, tokens)
+            values.append(log_probs.reshape(len(depths), -1))
+            places.append(place)
+        joined = torch.cat(values, dim=1).cpu().numpy()[:, np.concatenate(places).argsort()]
+        return dict(zip(depths, joined, strict=True))
 
 
 class _IdentityTrunk(nn.Module):
@@ -194,7 +288,7 @@ class _Float32Head(nn.Module):
         row: Int[Tensor, " targets"],
         token: Int[Tensor, " targets"],
     ) -> Float[Tensor, " targets"]:
-        """Return log-probabilities as `Readout` does, from states after the final norm."""
+        """Return log-probabilities from states after the final norm."""
         rows = rows.to(self.weight.device)
         log_z, smallest = self._reduced(rows)
         logits = (rows[row].float() * self.weight[token].float()).sum(dim=-1)
@@ -231,6 +325,40 @@ def _reduced_in_place(logits: Logits) -> tuple[Float[Tensor, " rows"], Float[Ten
         terms = strip.sub_(top).clamp_(min=LEAST).exp_()
         sums.append(top[:, 0] + terms.sum(dim=-1).log())
     return torch.cat(sums), torch.cat(lows)
+
+
+def _rows(states: States, depth: int, rows: Int[Tensor, " some"]) -> Float[Tensor, "some width"]:
+    """Return the states of rows at a depth, on the device of `rows`; blocks may be on others."""
+    hidden = states.hidden[depth]
+    return hidden.index_select(0, rows.to(hidden.device)).to(rows.device)
+
+
+def _log_z(logits: Logits, normed: Logits) -> Float[Tensor, "rows 1"]:
+    """Return log-sum-exp as the difference of a logit and its log-softmax."""
+    # Some heads mask tokens with -inf, so the largest of a few is taken.
+    token = logits[:, :64].argmax(dim=-1, keepdim=True)
+    return logits.gather(1, token) - normed.gather(1, token)
+
+
+def _cut(reads: Reads, targets: Int[np.ndarray, " targets"], size: int) -> Iterator[_Indices]:
+    """Yield the targets in the order of their rows, in tiles of at most `size` rows."""
+    place = np.argsort(reads.row[targets], kind="stable")
+    rows, row = np.unique(reads.row[targets][place], return_inverse=True)
+    token = reads.token[targets][place]
+    for start in range(0, len(rows), size):
+        a, b = np.searchsorted(row, [start, start + size])
+        yield rows[start : start + size], row[a:b] - start, token[a:b], place[a:b]
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of a dtype, such as `float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def on_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """Return an array as a tensor on a device, without waiting for a GPU."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    return tensor.to(device, non_blocking=device.type == "cuda")
 
 
 def _cuda_product(weight: Tensor) -> Callable[[Tensor], Tensor]:
