@@ -95,7 +95,21 @@ def judge(
     # come only from the labels that tested the certified method.
     results = _Results(sample, material, contest, proven)
     answered = _answered(results, terms, proven.automation)
-    standings = Standings(
+    guarantee = Guarantee(terms.promise, terms.alpha, terms.delta, terms.least)
+    if proven.outcome is not None:
+        guarantee = replace(guarantee, **_certified(results, proven.outcome))
+    elif proven.drawn is not None:
+        least = proven.drawn.worth(terms.delta)["net_at_least"]
+        guarantee = replace(guarantee, method=proven.name, net_at_least=least)
+    model = None if material.cell is None else material.cell.model
+    examples = Examples(model, len(material.truths), tuple(notes))
+    standings = _standings(results, race, answered)
+    return Verdict(examples, standings, guarantee, answered, _depths(results))
+
+
+def _standings(results: "_Results", race: Race, answered: Answered) -> Standings:
+    material = results.material
+    return Standings(
         lines=tuple(_lines(results)),
         best=results.best,
         **results.beside,
@@ -110,15 +124,6 @@ def judge(
         objective=BALANCED if material.balanced else ACCURACY,
         constant=results.constant,
     )
-    guarantee = Guarantee(terms.promise, terms.alpha, terms.delta, terms.least)
-    if proven.outcome is not None:
-        guarantee = replace(guarantee, **_certified(results, proven.outcome))
-    elif proven.drawn is not None:
-        least = proven.drawn.worth(terms.delta)["net_at_least"]
-        guarantee = replace(guarantee, method=proven.name, net_at_least=least)
-    model = None if material.cell is None else material.cell.model
-    examples = Examples(model, len(material.truths), tuple(notes))
-    return Verdict(examples, standings, guarantee, answered, _depths(results))
 
 
 @dataclass(frozen=True, eq=False)

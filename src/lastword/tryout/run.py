@@ -18,6 +18,7 @@ from lastword.methods import resolve
 from lastword.methods.contract import Method
 from lastword.model.encoder import Encoder
 from lastword.probes.probe import Probe, encoder_name
+from lastword.records.cells import Cell
 from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
 from lastword.trust.automation import Automation, Rung, plan
@@ -157,27 +158,10 @@ class TryJob:
     ) -> "Trial":
         """Let every contestant answer the rows; see `run`."""
         labels, sample, cell, notes = self.labels, None, None, self.labels.notes
-        whole = True
         if self.tracer is not None:
-            asked, whole = self.asked, self.answers == self.items
-            stage(f"asking the model about {len(asked.rows)} rows")
-            task = Decider(self.tracer), asked, self.template, self.methods
-            cell, info = answer(*task, out, advance)
-            errors = cell.records["error"].dropna()
-            if not len(cell.items):
-                raise InputError(f"no example can be read; the first one: {errors.iloc[0]}")
-            if len(errors):
-                rows = counted(len(errors), "row")
-                unread = f"left out {rows} that the model cannot read; the first: {errors.iloc[0]}"
-                _log.warning("%s. A certificate counts such a row as broken", unread)
-                notes = (*notes, unread)
-            if whole:
-                answered = {str(id) for id in cell.items["id"]}
-                labels = replace(labels, rows=tuple(r for r in labels.rows if r.id in answered))
-            else:
-                labels = readable(self.tracer, labels, self.template)
-                notes = (*notes, self._sample)
-            sample = sample_of([cell], [info])
+            stage(f"asking the model about {self.answers} rows")
+            labels, sample, cell, more = self._ask(self.tracer, out, advance)
+            notes = (*notes, *more)
         stage("fitting probes to the labels")
         settings = self.readers, self.named, self.balanced, self.terms.error, self.cheap
         material = Material(labels, self.template, cell, *settings)
@@ -190,8 +174,30 @@ class TryJob:
         raced = Race()
         if self.tracer is not None:
             stage("trying other prompts")
-            raced = race(self.tracer, self.labels, self.template, self.budget * whole)
+            seconds = self.budget if self.answers == self.items else 0.0
+            raced = race(self.tracer, self.labels, self.template, seconds)
         return Trial(self, sample, material, contest, raced, notes)
+
+    def _ask(
+        self, tracer: Tracer, out: Path | None, advance: Callable[[int], None]
+    ) -> tuple[Labels, Sample, Cell, list[str]]:
+        """Return the rows that take part, the model's answers to them, and notes."""
+        task = Decider(tracer), self.asked, self.template, self.methods
+        cell, info = answer(*task, out, advance)
+        errors, notes = cell.records["error"].dropna(), list[str]()
+        if not len(cell.items):
+            raise InputError(f"no example can be read; the first one: {errors.iloc[0]}")
+        if len(errors):
+            rows = counted(len(errors), "row")
+            notes = [f"left out {rows} that the model cannot read; the first: {errors.iloc[0]}"]
+            _log.warning("%s. A certificate counts such a row as broken", notes[0])
+        sample = sample_of([cell], [info])
+        if self.answers < self.items:
+            labels = readable(tracer, self.labels, self.template)
+            return labels, sample, cell, [*notes, self._sample]
+        answered = {str(id) for id in cell.items["id"]}
+        rows_left = tuple(row for row in self.labels.rows if row.id in answered)
+        return replace(self.labels, rows=rows_left), sample, cell, notes
 
 
 @dataclass(frozen=True, eq=False)

@@ -132,16 +132,12 @@ class SecondRound:
         if terms.error is None and probe.threshold is None:
             raise InputError("a second round needs a probe with a threshold: run `try` again")
         read = [*_answered(decider, probe, labels.pool, whole=terms.error is None)]
-        rows, thresholds, look_rows = [row for row, _ in read], tuple[float, ...](), ROWS
+        rows = [row for row, _ in read]
         pool = np.array([row.confidence for row in rows])
+        thresholds, look_rows = _ladder(pool, terms, steps)
         if terms.error is None:
             rows = [row for row in rows if row.model is not None]
-        elif len(pool):
-            look_rows = labels_to_prove(steps, terms.error, terms.delta / 2) or ROWS
-            look_rows = min(max(look_rows, ROWS), _MOST_ROWS)
-            level = terms.delta / 2
-            ladder = plan(steps, pool, rows=look_rows, error=terms.error, level=level)
-            thresholds = ladder.thresholds
+        elif thresholds:
             rows = [row for row in rows if row.confidence >= thresholds[-1]]
         # The order is fixed before any label exists, so that the first rows are a random sample.
         order = deal(range(len(rows)), SEED)
@@ -329,6 +325,15 @@ class SecondRound:
             return cls(probe, fixed, rows=tuple(PoolRow(**row) for row in rows), **values)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(f"this is not a second round: {error}") from error
+
+
+def _ladder(pool: np.ndarray, terms: Terms, steps: Sequence[Rung]) -> tuple[tuple[float, ...], int]:
+    """Return the thresholds to test, and the number of rows per look; () without an error."""
+    if terms.error is None or not len(pool):
+        return (), ROWS
+    level = terms.delta / 2
+    rows = min(max(labels_to_prove(steps, terms.error, level) or ROWS, ROWS), _MOST_ROWS)
+    return plan(steps, pool, rows=rows, error=terms.error, level=level).thresholds, rows
 
 
 def automating(
