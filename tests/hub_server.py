@@ -1,10 +1,9 @@
-"""A stand-in for the hub on this machine, with redirects, byte ranges, refusals and uploads.
+"""A stand-in for the hub on this machine, with redirects, byte ranges and refusals.
 
 It has two ports: the hub, and the store of large files to which it redirects. The store must not
 receive a token.
 """
 
-import base64
 import hashlib
 import json
 import threading
@@ -34,7 +33,6 @@ class Hub:
         status: Status of all answers, if set.
         served: Bytes of bodies sent, by file.
         requests: (port's role, path, Range, Authorization) of every request.
-        commits: Branch and summary of every commit; its files are in the folder.
     """
 
     folder: Path
@@ -46,7 +44,6 @@ class Hub:
     status: int | None = None
     served: dict[str, int] = field(default_factory=dict)
     requests: list[tuple[str, str, str | None, str | None]] = field(default_factory=list)
-    commits: list[tuple[str, str]] = field(default_factory=list)
     url: str = ""
     store: str = ""
 
@@ -92,28 +89,6 @@ def _handler(hub: Hub, role: str) -> type[BaseHTTPRequestHandler]:
                 linked = {"X_Linked_Size": str(file.stat().st_size), "X_Linked_Etag": etag(file)}
                 return self.answer(302, b"", Location=f"{hub.store}/blobs/{file.name}", **linked)
             return self.send_file(file.read_bytes(), byte_range, ETag=etag(file))
-
-        def do_POST(self) -> None:
-            """Handle uploads: new repositories and branches, upload modes, and commits."""
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            token, path = self.headers.get("Authorization"), self.path.split("?")[0]
-            hub.requests.append((role, self.path, None, token))
-            if hub.token and token != f"Bearer {hub.token}":
-                return self.answer(401, b"no", X_Error_Code="")
-            reply: dict[str, object] = {"url": f"{hub.url}/org/model", "name": "org/model"}
-            if "/preupload/" in path:
-                names = [file["path"] for file in json.loads(body)["files"]]
-                modes = [{"path": n, "uploadMode": "regular", "shouldIgnore": False} for n in names]
-                reply = {"files": modes}
-            elif "/commit/" in path:
-                summary, *files = [json.loads(line) for line in body.splitlines()]
-                hub.commits.append((path.rpartition("/")[2], summary["value"]["summary"]))
-                for file in (line["value"] for line in files):
-                    content = base64.b64decode(file["content"])
-                    (hub.folder / file["path"]).write_bytes(content)
-                commit = f"{hub.url}/org/model/commit/{hub.commit}"
-                reply = {"commitUrl": commit, "commitOid": hub.commit, "success": True}
-            return self.answer(200, json.dumps(reply).encode(), Content_Type="application/json")
 
         def do_HEAD(self) -> None:
             self.do_GET()

@@ -18,7 +18,8 @@ from lastword.decide.answer import Answer, Probed, answer_of, by_option
 from lastword.decide.batch import Scope
 from lastword.decide.item import candidates_of, item_of
 from lastword.decide.states import read_passages
-from lastword.decide.tracer import Tracer, encode_valid
+from lastword.decide.stream import encode_valid
+from lastword.decide.tracer import Tracer
 from lastword.errors import InputError, ItemError, NonFiniteError
 from lastword.methods import resolve
 from lastword.methods.contract import Method

@@ -24,10 +24,11 @@ from lastword.decide.options import DecideOptions
 from lastword.decide.probe_files import check_unlike, encoders_of, read_probes
 from lastword.decide.questionnaire import Questionnaire, prepare, singles
 from lastword.decide.served import NearMissWarning, Served
+from lastword.decide.stream import OnError, answered
 from lastword.decide.subject import subject_of
 from lastword.decide.table_certificate import TableCertificate
 from lastword.decide.templates import template_in_force
-from lastword.decide.tracer import OnError, Tracer, answered
+from lastword.decide.tracer import Tracer
 from lastword.errors import CertificateError, InputError, ItemError, NonFiniteError
 from lastword.files.strict_json import to_json
 from lastword.methods import certified, correction_of, entry

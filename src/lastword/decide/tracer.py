@@ -1,18 +1,18 @@
 """Tracer: corrects a model's choice among candidates, with TRACE or another correction."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property, partial
-from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from transformers import PreTrainedModel
 
 from lastword.decide.batch import Batch, Read, ReadPlan, Scope
-from lastword.errors import InvariantError, ItemError, NonFiniteError, TraceError
+from lastword.decide.stream import OnError, answered, grouped
+from lastword.errors import InvariantError, ItemError, NonFiniteError
 from lastword.files.strict_json import strict
 from lastword.methods.contract import Evidence, Facts, Method
 from lastword.methods.trace import trace
@@ -34,14 +34,11 @@ from lastword.rule.scorer import Scorer
 from lastword.rule.theta import Theta
 from lastword.text.chat import describe_chat, require_settled
 from lastword.text.forest import Branch, plan
-from lastword.text.items import Item, as_item, rows_of
+from lastword.text.items import Item
 from lastword.text.prompt_template import Blind
 from lastword.text.tokenizer import Tokenizer
 from lastword.text.tokens import EncodedItem, Passage, encode, encode_passages
 from lastword.trust.certificate import Certificate
-
-OnError = Literal["raise", "return"]
-T = TypeVar("T")
 
 
 class Tracer:
@@ -462,69 +459,6 @@ def _invariant_of(
     return factors, value
 
 
-def grouped(
-    encoded: Sequence[EncodedItem],
-    plan: Callable[[Sequence[EncodedItem]], list[list[int]]],
-    decide: Callable[[Sequence[EncodedItem]], list[T]],
-) -> Iterator[T]:
-    """Decide items group by group, and yield the decisions in the order of the items."""
-    # Groups follow shared prefixes, so decisions wait in `done` until it is their turn.
-    done: dict[int, T] = {}
-    groups = iter(plan(encoded))
-    for place in range(len(encoded)):
-        while place not in done:
-            group = next(groups)
-            decisions = decide([encoded[i] for i in group])
-            done.update(zip(group, decisions, strict=True))
-        yield done.pop(place)
-
-
-def answered(
-    items: Iterable[Any],
-    encode: Callable[[Sequence[Item], int], list[EncodedItem | ItemError]],
-    answer: Callable[[Sequence[EncodedItem]], Iterator[Any]],
-    ahead: int,
-    on_error: OnError,
-) -> Iterator[Any]:
-    """Encode items and answer them, in order; see `Tracer.correct_many`."""
-    first = 0
-    pieces = [items] if isinstance(items, Sequence) else _pieces(rows_of(items), ahead)
-    for piece in pieces:
-        items_or_errors = [_as_item(value, first + i, on_error) for i, value in enumerate(piece)]
-        results = encode_valid(items_or_errors, encode, first)
-        if on_error == "raise":
-            for result in results:
-                if isinstance(result, ItemError):
-                    raise result
-        # Errors stay in their places; only valid items reach the model.
-        decisions = answer([one for one in results if isinstance(one, EncodedItem)])
-        for result in results:
-            outcome = next(decisions) if isinstance(result, EncodedItem) else result
-            if on_error == "raise" and isinstance(outcome, TraceError):
-                raise outcome
-            yield outcome
-        first += len(piece)
-
-
-def encode_valid(
-    items: Sequence[Item | ItemError],
-    encode: Callable[[Sequence[Item], int], list[EncodedItem | ItemError]],
-    first: int = 0,
-) -> list[EncodedItem | ItemError]:
-    """Return each item as token ids; an error stays in its place."""
-    encoded = iter(encode([item for item in items if isinstance(item, Item)], first))
-    return [next(encoded) if isinstance(item, Item) else item for item in items]
-
-
-def _as_item(value: Any, place: int, on_error: OnError) -> Item | ItemError:
-    try:
-        return as_item(value, place)
-    except ItemError as error:
-        if on_error == "raise":
-            raise
-        return error
-
-
 def sound(decision: Decision | NonFiniteError) -> Decision:
     """Return a decision, or raise the error that stands in its place."""
     if isinstance(decision, NonFiniteError):
@@ -538,12 +472,6 @@ def not_finite(
     """Return an error with the first depth whose states are not all finite, or None."""
     bad = ~np.isfinite(states).all(axis=-1).reshape(-1, len(depths)).all(axis=0)
     return NonFiniteError(depths[int(bad.argmax())]) if bad.any() else None
-
-
-def _pieces(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    rest = iter(items)
-    while piece := list(islice(rest, size)):
-        yield piece
 
 
 def _applicable(

@@ -23,7 +23,7 @@ from typing import Any
 
 from jaxtyping import Float
 from lm_eval.api.instance import Instance
-from lm_eval.api.model import LM, CacheHook
+from lm_eval.api.model import CacheHook
 from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface import HFLM
 from torch import Tensor
@@ -46,6 +46,7 @@ from lastword.text.tokens import Encoded, EncodedItem
 
 NAME = "lastword"
 BASE = "base-sum"  # the same number as the harness's
+_HARNESS = "batch_size", "max_batch_size", "max_length", "add_bos_token", "prefix_token_id"
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ Answer = tuple[float, bool]
 
 
 @register_model(NAME)
-class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
+class CorrectedLM(HFLM):  # type: ignore[misc]  # lm_eval has no types
     """A language model for lm-evaluation-harness whose choices are corrected.
 
     Args:
@@ -61,13 +62,9 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         method: `trace` for the tracer's correction and certificate, or a method listed by
             `lastword compare --list`.
         theta: TOML file that overrides constants of the method.
-        batch_size: Batch size of generation and rolling log-likelihoods, which `hf` computes;
-            choices are packed by `batch_tokens`.
-        max_batch_size: Maximum of it if `batch_size` is `auto`.
-        max_length: Maximum number of input tokens; by default from the config.
-        add_bos_token: True if texts begin with BOS; by default from the tokenizer.
-        prefix_token_id: The token of an empty context; by default BOS, else EOS.
-        options: Options of `Tracer.from_pretrained`, such as `dtype`, `device` and `revision`.
+        options: Options of `Decider.from_pretrained`, such as `dtype`, `device` and `revision`; and
+            those of the harness's `hf` in `_HARNESS`. Its batch size is for generation and rolling
+            log-likelihoods; choices are packed by `batch_tokens`.
 
     Raises:
         TraceError: The model, the method or an option cannot be used.
@@ -79,32 +76,23 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         method: str = "trace",
         *,
         theta: str | None = None,
-        batch_size: int | str = 1,
-        max_batch_size: int = 64,
-        max_length: int | None = None,
-        add_bos_token: bool | None = None,
-        prefix_token_id: int | None = None,
         **options: Any,
     ) -> None:
-        super().__init__()
         if pretrained is None:
             raise InputError("no model is named: give --model_args pretrained=NAME")
         entry(method)  # raises for an unknown method, before the model is loaded
         if method != "trace" and options.get("certificate") is not None:
             raise InputError("a certificate needs method=trace: leave one of them out")
+        harness = {name: options.pop(name) for name in _HARNESS if name in options}
         self.decider = _decider(pretrained, theta, options)
         self.method = _method(method, self.decider.correction)
         self.scorers = {} if method == "trace" else resolve([method], self.decider.tracer.facts)
         _require_plain(self.method, self.scorers.get(method, self.decider.correction))
-        self.harness = HFLM(
+        super().__init__(
             pretrained=self.decider.tracer.backbone.model,
-            tokenizer=copy.deepcopy(self.decider.tracer.tokenizer),  # `hf` may add a pad token
-            batch_size=batch_size,
-            max_batch_size=max_batch_size,
-            max_length=max_length,
-            add_bos_token=add_bos_token,
-            prefix_token_id=prefix_token_id,
+            tokenizer=copy.deepcopy(self.decider.tracer.tokenizer),  # it may get a pad token
             softmax_dtype="float32",
+            **harness,
         )
         self.uncorrected: Counter[tuple[str, str]] = Counter()
         self.truncated = 0
@@ -135,10 +123,10 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
     def _pair(self, context: str, continuation: str, name: str) -> tuple[Ids, Ids]:
         """Split the tokens of context and continuation as the harness's `hf` does."""
         if context:
-            head, tail = self.harness._encode_pair(context, continuation)
+            head, tail = self._encode_pair(context, continuation)
         else:
-            tail = self.harness.tok_encode(continuation, add_special_tokens=False)
-            head = [self.harness.prefix_token_id]
+            tail = self.tok_encode(continuation, add_special_tokens=False)
+            head = [self.prefix_token_id]
             if tail[:1] == head:
                 tail = tail[1:]
         if not head or not tail:
@@ -186,12 +174,12 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         """Return the branches, cut at the left to fit the context, and the number of cut tokens."""
         # `base-sum` cuts each choice separately, as the harness does. Other methods keep BOS, and
         # cut the same tokens for all choices of a document (method, section 2).
-        limit = self.harness.max_length + 1  # the last token is never fed
+        limit = self.max_length + 1  # the last token is never fed
         excess = [max(0, len(head) + len(tail) - limit) for head, tail in pairs]
         bos = 0
         if len(pairs) > 1 and self.method != BASE:
             excess = [max(excess)] * len(pairs)
-            bos = int(all(head[0] == self.harness.prefix_token_id for head, _ in pairs))
+            bos = int(all(head[0] == self.prefix_token_id for head, _ in pairs))
         if any(n > len(head) - max(bos, 1) for n, (head, _) in zip(excess, pairs, strict=True)):
             raise ItemError(f"a choice alone fills the context of {limit - 1} tokens", name)
         heads = [head[:bos] + head[bos + n :] for n, (head, _) in zip(excess, pairs, strict=True)]
@@ -238,32 +226,16 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
     def loglikelihood_rolling(
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[float]:
-        """Return log-likelihoods of whole texts from the harness's `hf` with the same weights."""
+        """Return log-likelihoods of whole texts, as `hf` does with the same weights."""
         with self.decider.tracer.backbone.lock:
-            rolling: list[float] = self.harness.loglikelihood_rolling(requests, disable_tqdm)
+            rolling: list[float] = super().loglikelihood_rolling(requests, disable_tqdm)
         return rolling
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Return texts generated by the harness's `hf` with the same weights."""
+        """Return generated texts, as `hf` does with the same weights."""
         with self.decider.tracer.backbone.lock:
-            texts: list[str] = self.harness.generate_until(requests, disable_tqdm)
+            texts: list[str] = super().generate_until(requests, disable_tqdm)
         return texts
-
-    def apply_chat_template(
-        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
-    ) -> str:
-        """Return a conversation in the tokenizer's chat template."""
-        return str(self.harness.apply_chat_template(chat_history, add_generation_prompt))
-
-    def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """Return the chat template for the harness's record."""
-        template: str | None = self.harness.chat_template(chat_template)
-        return template
-
-    @property
-    def tokenizer_name(self) -> str:
-        """The tokenizer's name, which is part of the harness's key for cached requests."""
-        return str(self.harness.tokenizer_name)
 
     def set_cache_hook(self, cache_hook: CacheHook) -> None:
         """Let the harness cache answers, if each depends only on one choice.

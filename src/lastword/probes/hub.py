@@ -1,13 +1,11 @@
 """Probes on the Hugging Face hub: one file and a short model card."""
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from huggingface_hub import HfApi, ModelCard, ModelCardData
+from huggingface_hub import ModelCard, ModelCardData
 
-from lastword.errors import InputError, one_line
 from lastword.files.writing import open_whole
-from lastword.model.weights.hub import REFUSALS, download, endpoint
+from lastword.model.weights.hub import download
 
 FILE = "probe.safetensors"
 
@@ -21,19 +19,6 @@ def save_folder(folder: Path, raw: bytes, facts: dict[str, str]) -> None:
     data = ModelCardData(library_name="lastword", pipeline_tag="text-classification", tags=tags)
     lines = "\n".join(f"- {name}: {text}" for name, text in facts.items())
     ModelCard(f"---\n{data.to_yaml()}\n---\n\n{lines}\n").save(folder / "README.md")
-
-
-def publish(repo: str, raw: bytes, facts: dict[str, str], private: bool | None) -> str:
-    """Upload a probe, and return the commit's address; InputError if the hub refuses it."""
-    api = HfApi(endpoint(), library_name="lastword")
-    try:
-        api.create_repo(repo, private=private, exist_ok=True)
-        with TemporaryDirectory() as place:
-            save_folder(Path(place), raw, facts)
-            commit = api.upload_folder(repo_id=repo, folder_path=place)
-    except REFUSALS as error:
-        raise InputError(f"cannot upload the probe to {repo}: {one_line(error)}") from error
-    return str(commit.commit_url)
 
 
 def find_file(name: str, revision: str | None) -> Path:

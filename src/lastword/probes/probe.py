@@ -201,20 +201,21 @@ class Probe:
             raise InputError(f"cannot read a probe from {path}: {why}") from error
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write a folder with the probe and a model card; OSError if that fails."""
+        """Write a folder for `hf upload`, with the probe and a model card; OSError if that fails.
+
+        The card names its question, classes, model and number of labels.
+        """
         from lastword.probes.hub import save_folder  # it imports huggingface_hub
 
-        save_folder(Path(folder), self.to_bytes(), self._facts)
-
-    def push_to_hub(self, repo_id: str, *, private: bool | None = None) -> str:
-        """Upload the probe and a model card to `OWNER/NAME`, and return the commit's address.
-
-        Raises:
-            InputError: The hub refuses the upload, or cannot be reached.
-        """
-        from lastword.probes.hub import publish
-
-        return publish(repo_id, self.to_bytes(), self._facts, private)
+        options = [option.text for option in self.question.options]
+        facts = {
+            "probe": self.name,
+            "question": " ".join(self.question.instructions.split()) or "none",
+            "options": ", ".join(options if self.linear is None else self.linear.classes),
+            "model": self.source.model,
+            "labels": str(self.labels),
+        }
+        save_folder(Path(folder), self.to_bytes(), facts)
 
     @classmethod
     def from_pretrained(cls, name: str | Path, *, revision: str | None = None) -> "Probe":
@@ -227,18 +228,6 @@ class Probe:
         from lastword.probes.hub import find_file
 
         return cls.read(find_file(str(name), revision))
-
-    @property
-    def _facts(self) -> dict[str, str]:
-        texts = [option.text for option in self.question.options]
-        options = texts if self.linear is None else self.linear.classes
-        return {
-            "probe": self.name,
-            "question": " ".join(self.question.instructions.split()) or "none",
-            "options": ", ".join(options),
-            "model": self.source.model,
-            "labels": str(self.labels),
-        }
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> "Probe":
