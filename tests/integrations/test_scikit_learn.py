@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from small_encoders import write_encoder
 from topics import LABELS, TEXTS
 
 from lastword import Choice, Decider, Probe, ProbeClassifier, Tracer
@@ -19,6 +20,7 @@ from lastword.decide.questions_file import read_questions, write_questions
 from lastword.decide.states import StateCache
 from lastword.errors import InputError
 from lastword.integrations import scikit_learn
+from lastword.model.encoder import Encoder
 
 NEW = ["a horse eats hay", "the price of bread", "zzzz qqqq 0000"]
 
@@ -81,16 +83,17 @@ def test_predictions_have_the_type_of_the_labels(tracer, labels):
         assert floats.predict(TEXTS).tolist() == answers.tolist()
 
 
-def test_a_decider_with_its_file_gives_the_same_answers(tracer, tmp_path):
-    classifier = ProbeClassifier(tracer, "What is it about?").fit(TEXTS, LABELS)
-    classifier.probe_.write(tmp_path / "a.probe.safetensors")
-    questions = {"q": Choice("What is it about?", ["money", "animal"])}
-    decided = Decider.demo(probes=[tmp_path / "a.probe.safetensors"]).decide_many(NEW, questions)
-    answers = [each["q"] for each in decided]
+@pytest.mark.parametrize("source", ["model", "encoder"])
+def test_a_decider_with_its_file_gives_the_same_answers(tracer, tmp_path, source):
+    encoder = Encoder(write_encoder(tmp_path / "letters"), "cpu")
+    classifier = ProbeClassifier({"model": tracer, "encoder": encoder}[source], "Of what?")
+    classifier.fit(TEXTS, LABELS).probe_.write(path := tmp_path / "a.probe.safetensors")
+    decider = Decider(tracer, probes=[path], encoders=[encoder])
+    question = {"q": Choice("Of what?", ["money", "animal"])}
+    answers = [each["q"] for each in decider.decide_many(NEW, question)]
     assert {each.method for each in answers} == {classifier.probe_.name}
-    assert_allclose(
-        [each.probabilities[::-1] for each in answers], classifier.predict_proba(NEW), atol=1e-6
-    )
+    p = [each.probabilities[::-1] for each in answers]
+    assert_allclose(p, classifier.predict_proba(NEW), atol=1e-6)
     assert_allclose([each.decision.likeness for each in answers], classifier.likeness(NEW))
 
 

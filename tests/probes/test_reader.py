@@ -10,7 +10,7 @@ from scipy.special import softmax
 from small_encoders import DEPTH, write_encoder
 from topics import LABELS, NAME, QUESTION, TEMPLATE, TEXTS, certificate_of, with_facts
 
-from lastword import Decider, ProbeClassifier, Tracer
+from lastword import Decider, Tracer
 from lastword.decide.item import item_of
 from lastword.decide.states import read_states
 from lastword.decide.subject import subject_of
@@ -123,17 +123,6 @@ def test_a_damaged_file_is_refused(probes: dict[str, Probe], change: dict[str, A
     with pytest.raises(InputError) as refusal:
         Probe.from_bytes(with_facts(raw, **change))
     assert "\n" not in str(refusal.value)
-
-
-def test_a_classifier_on_an_encoder_and_its_probe_agree(
-    tracer: Tracer, encoder: Encoder, tmp_path: Path
-) -> None:
-    classifier = ProbeClassifier(encoder, QUESTION.instructions).fit(TEXTS, LABELS)
-    classifier.probe_.write(path := tmp_path / "letters.probe.safetensors")
-    answers = Decider(tracer, probes=[path], encoders=[encoder]).decide_many(NEW, {"q": QUESTION})
-    for answer, p in zip(answers, classifier.predict_proba(NEW), strict=True):
-        assert [*classifier.classes_] == [*answer["q"].values]
-        np.testing.assert_allclose(answer["q"].probabilities, p, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["alone", "both", "stacked"])

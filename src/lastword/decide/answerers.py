@@ -5,10 +5,9 @@ answers many works in one pass. `pooled_once` reads the states of all probes bef
 of one text share a forward pass.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 from jaxtyping import Float
@@ -16,7 +15,7 @@ from scipy.special import softmax
 
 from lastword.decide.answer import Answer, Probed, answer_of, by_option
 from lastword.decide.batch import Scope
-from lastword.decide.item import candidates_of, item_of
+from lastword.decide.item import Input, candidates_of, item_of, text_of
 from lastword.decide.states import read_passages
 from lastword.decide.stream import encode_valid
 from lastword.decide.tracer import Tracer
@@ -90,26 +89,32 @@ class Work:
         return items + sum(len(read.passage.tokens) for read in self.reads)
 
 
-class Answerer(Protocol):
-    """Answers questions: `plan` needs no model, and `answer` takes one pass."""
+@dataclass(eq=False)
+class ByScores:
+    """Answers by the model's scores of the options; base of the answerers that read nothing else.
 
-    @property
-    def probe(self) -> Probe | None:
-        """The probe that answers; None if the model does."""
+    An answerer has the `probe` that answers, or None; `plan`, which needs no model; and `answer`,
+    which takes one pass, with the states of `pooled_once`.
+    """
 
-    def plan(
-        self, name: str, question: Single, texts: Texts, template: Template, reading: Reading
-    ) -> list[Work | ItemError]:
-        """Return the work of a question for each text, or the text's error."""
+    tracer: Tracer
 
     def answer(
         self, works: Sequence[Work], states: Mapping[StateRead, State]
     ) -> list[Answer | NonFiniteError]:
-        """Return the answer of each work; `states` are those of `pooled_once`."""
+        """Return the answer of each work."""
+        decisions = decisions_of(self.tracer, works)
+        return [
+            decision if isinstance(decision, NonFiniteError) else self._answer(work, decision)
+            for work, decision in zip(works, decisions, strict=True)
+        ]
+
+    def _answer(self, work: Work, decision: Decision) -> Answer:
+        raise NotImplementedError
 
 
 @dataclass(eq=False)
-class ByModel:
+class ByModel(ByScores):
     """Answers by the model's scores, with a correction and a certificate.
 
     Attributes:
@@ -117,7 +122,6 @@ class ByModel:
             a certificate.
     """
 
-    tracer: Tracer
     correction: Method
     certificate: Certificate | None
     named: bool
@@ -150,26 +154,10 @@ class ByModel:
         named = [(text, name if id is None else f"{id}: {name}") for text, id in texts]
         ask = partial(_encoded, self.tracer, named, question, template, scope)
         items = ask(blind=bool(needs.blind) or reading.blind, free=needs.content_free)
-        return [
-            item
-            if isinstance(item, ItemError)
-            else Work(name, question, self, text, item, scope, whole=reading.whole)
-            for (text, _), item in zip(texts, items, strict=True)
-        ]
+        return _works(self, name, question, texts, items, scope, whole=reading.whole)
 
-    def answer(
-        self, works: Sequence[Work], states: Mapping[StateRead, State]
-    ) -> list[Answer | NonFiniteError]:
-        """Return the answer of each work."""
-        decisions = decisions_of(self.tracer, works)
-        return [
-            decision
-            if isinstance(decision, NonFiniteError)
-            else self._answer(work.question, decision)
-            for work, decision in zip(works, decisions, strict=True)
-        ]
-
-    def _answer(self, question: Single, decision: Decision) -> Answer:
+    def _answer(self, work: Work, decision: Decision) -> Answer:
+        question = work.question
         decision = decision.as_base() if self.method == "base" else decision
         certified = () if self.certificate is None else self.certificate.questions
         if not certified or question_digest(question) in certified:
@@ -180,10 +168,9 @@ class ByModel:
 
 
 @dataclass(eq=False)
-class ByTrajectory:
+class ByTrajectory(ByScores):
     """Answers by a probe of the model's scores at every depth; `least` is that of `ByLinear`."""
 
-    tracer: Tracer
     probe: Probe
     least: float | None = None
 
@@ -193,20 +180,7 @@ class ByTrajectory:
         """Return the work of a question for each text, or the text's error."""
         scope = Scope("all", "all", resolve(["contextual"], self.tracer.facts))
         items = _encoded(self.tracer, texts, question, template, scope, blind=True, free=True)
-        return [
-            item if isinstance(item, ItemError) else Work(name, question, self, text, item, scope)
-            for (text, _), item in zip(texts, items, strict=True)
-        ]
-
-    def answer(
-        self, works: Sequence[Work], states: Mapping[StateRead, State]
-    ) -> list[Answer | NonFiniteError]:
-        """Return the answer of each work."""
-        decisions = decisions_of(self.tracer, works)
-        return [
-            decision if isinstance(decision, NonFiniteError) else self._answer(work, decision)
-            for work, decision in zip(works, decisions, strict=True)
-        ]
+        return _works(self, name, question, texts, items, scope)
 
     def _answer(self, work: Work, decision: Decision) -> Answer:
         fit = self.probe.fit
@@ -350,6 +324,28 @@ class ByLinear:
         return _given(work.question, by_text, probed, self.least)
 
 
+Answerer = ByModel | ByTrajectory | ByLinear
+
+
+def _works(
+    answerer: Answerer,
+    name: str,
+    question: Single,
+    texts: Texts,
+    items: Sequence[EncodedItem | ItemError],
+    scope: Scope,
+    *,
+    whole: bool = False,
+) -> list[Work | ItemError]:
+    """Return the work of each text's item, or the text's error."""
+    return [
+        item
+        if isinstance(item, ItemError)
+        else Work(name, question, answerer, text, item, scope, whole=whole)
+        for (text, _), item in zip(texts, items, strict=True)
+    ]
+
+
 def _given(
     question: Single, by_text: Mapping[str, float], probed: Probed, least: float | None
 ) -> Answer:
@@ -389,6 +385,45 @@ def decisions_of(tracer: Tracer, works: Sequence[Work]) -> list[Decision | NonFi
         items = [item for i in alike if (item := works[i].item) is not None]
         decisions |= zip(alike, tracer.correct_encoded(items, scope), strict=True)
     return [decisions[i] for i in range(len(works))]
+
+
+def answer_works(works: Sequence[Work]) -> list[Answer | NonFiniteError]:
+    """Return the answer of each work; those of one answerer are answered together."""
+    states, places = pooled_once(works), dict[int, list[int]]()
+    for place, work in enumerate(works):
+        places.setdefault(id(work.answerer), []).append(place)
+    answers = dict[int, Answer | NonFiniteError]()
+    for each in places.values():
+        some = [works[place] for place in each]
+        answers |= zip(each, some[0].answerer.answer(some, states), strict=True)
+    return [answers[place] for place in range(len(works))]
+
+
+def by_text(
+    inputs: Sequence[tuple[Input, str | None]],
+    columns: Callable[[Texts], Iterator[list[Work | ItemError]]],
+) -> list[list[Work] | InputError]:
+    """Return the works of each named input, or the error of one that cannot be read.
+
+    `columns` yields the works of one question after the other, for all readable texts.
+    """
+    texts = [_text_or_error(value) for value, _ in inputs]
+    pairs = zip(texts, inputs, strict=True)
+    named = [(text, name) for text, (_, name) in pairs if isinstance(text, str)]
+    rows = iter(zip(*columns(named), strict=True))
+    plans = list[list[Work] | InputError]()
+    for text in texts:
+        row = next(rows) if isinstance(text, str) else (text,)
+        bad = next((one for one in row if isinstance(one, InputError)), None)
+        plans.append(bad or [one for one in row if isinstance(one, Work)])
+    return plans
+
+
+def _text_or_error(value: Input) -> str | InputError:
+    try:
+        return value if isinstance(value, str) else text_of(value)
+    except InputError as error:
+        return error
 
 
 def pooled_once(works: Sequence[Work]) -> dict[StateRead, State]:

@@ -15,11 +15,13 @@ from lastword.decide.answerers import (
     ByModel,
     ByTrajectory,
     Reading,
+    Texts,
     Work,
-    pooled_once,
+    answer_works,
+    by_text,
 )
 from lastword.decide.batch import Read, Scope
-from lastword.decide.item import Input, inputs_of, text_of
+from lastword.decide.item import Input, inputs_of
 from lastword.decide.options import DecideOptions
 from lastword.decide.probe_files import check_unlike, encoders_of, read_probes
 from lastword.decide.questionnaire import Questionnaire, prepare, singles
@@ -145,11 +147,7 @@ class Decider:
 
     @property
     def tracer(self) -> Tracer:
-        """The language model.
-
-        Raises:
-            InputError: There is none, as all probes read sentence encoders.
-        """
+        """The language model; InputError if there is none, as all probes read encoders."""
         if self._tracer is None:
             raise InputError("this needs a language model, and the decider has only encoders")
         return self._tracer
@@ -196,18 +194,13 @@ class Decider:
             model = DecideOptions(model, **options)
         if model.correction is not None:
             entry(model.correction)  # raises for an unknown method before the model is loaded
-        return cls(
-            Tracer.from_pretrained(model) if model.name else None,
-            correction=model.correction,
-            certificate=model.certificate,
-            probes=model.probes,
-            encoders=[
-                one if isinstance(one, Encoder) else Encoder(one, model.device)
-                for one in model.encoders
-            ],
-            unlike=model.unlike,
-            template=model.template,
-        )
+        names = ("correction", "certificate", "probes", "unlike", "template")
+        encoders = [
+            one if isinstance(one, Encoder) else Encoder(one, model.device)
+            for one in model.encoders
+        ]
+        tracer = Tracer.from_pretrained(model) if model.name else None
+        return cls(tracer, encoders=encoders, **{name: getattr(model, name) for name in names})
 
     @classmethod
     def demo(cls, name: str = "organism", **options: Any) -> "Decider":
@@ -250,8 +243,6 @@ class Decider:
         """Return itself: clones of a scikit-learn estimator share the model."""
         return self
 
-    # Items
-
     def correct(
         self,
         prompt: str | Sequence[Mapping[str, str]],
@@ -286,7 +277,8 @@ class Decider:
         methods: Mapping[str, Method] | None = None,
     ) -> Scope:
         """Return a scope with this decider's correction and certificate."""
-        return Scope(read, blind, methods or {}, self.correction, certificate=self.certificate)
+        model = self._model
+        return Scope(read, blind, methods or {}, model.correction, certificate=model.certificate)
 
     def encode(self, items: Sequence[Item], first: int = 0) -> list[EncodedItem | ItemError]:
         """Return each item as token ids, or its error; see `Tracer.encode`."""
@@ -305,9 +297,7 @@ class Decider:
         return self.tracer.decide_group(encoded, self._limited(scope))
 
     def _limited(self, scope: Scope | None) -> Scope:
-        return replace(scope or self.scope(), certificate=self.certificate)
-
-    # Questions
+        return replace(scope or self.scope(), certificate=self._model.certificate)
 
     def decide(
         self,
@@ -399,38 +389,42 @@ class Decider:
                 neither a certificate nor `unlike` sets a limit.
             CertificateError: The certificate is for another template.
         """
-        template, certificate = template or self.template, self.certificate
-        if template is None and certificate is not None:
-            template = template_in_force(certificate.templates)
         ready = questions
         if not isinstance(ready, Questionnaire):
-            chat = self._tracer is not None and self._tracer.chat is not None
-            ready = prepare(ready, template, chat=chat)
+            ready = self._questionnaire(ready, template or self.template)
+            for name, served in ready.near.items() if warn else ():
+                # The warning is about the line that calls `decide`, which called this method.
+                text = f"question {name!r} is almost the served question {served!r}, but answered"
+                warnings.warn(f"{text} without it", NearMissWarning, stacklevel=3)
+        self._admit(ready)
+        return ready
+
+    def _questionnaire(
+        self, questions: Mapping[str, Question], template: str | None
+    ) -> Questionnaire:
+        if template is None and self.certificate is not None:
+            template = template_in_force(self.certificate.templates)
+        chat = self._tracer is not None and self._tracer.chat is not None
+        ready = prepare(questions, template, chat=chat)
+        found = {name: self.served.near(question) for name, question in ready.questions.items()}
+        near = {name: served for name, served in found.items() if served is not None}
+        return replace(ready, near=near)
+
+    def _admit(self, ready: Questionnaire) -> None:
+        """Refuse questions that the certificate is not for, or that may abstain without a limit."""
+        certificate = self.certificate
         if self._of_table is not None:
             self._of_table.admit(self.answerers(ready))
         elif certificate is not None and self._tracer is not None:
             certificate.check_template(ready.template_name)
-        if (certificate is None or certificate.threshold is None) and not self.unlike:
-            for name, question in ready.questions.items():
-                if isinstance(question, Choice) and question.abstain:
-                    raise InputError(
-                        f"question {name!r} may abstain, but no threshold is set: give a "
-                        "certificate with one (`lastword certify --error 0.1`), or a probe and "
-                        "--novelty 0.01"
-                    )
-        if ready is questions:
-            return ready
-        found = {name: self.served.near(question) for name, question in ready.questions.items()}
-        near = {name: served for name, served in found.items() if served is not None}
-        for name, served in near.items() if warn else ():
-            # The warning is about the line that calls `decide`, which called this method.
-            warnings.warn(
-                f"question {name!r} is almost the served question {served!r}, but answered "
-                "without it",
-                NearMissWarning,
-                stacklevel=3,
-            )
-        return replace(ready, near=near)
+        if self.unlike or (certificate is not None and certificate.threshold is not None):
+            return
+        for name, question in ready.questions.items():
+            if isinstance(question, Choice) and question.abstain:
+                raise InputError(
+                    f"question {name!r} may abstain, but no threshold is set: give a certificate "
+                    "with one (`lastword certify --error 0.1`), or a probe and --novelty 0.01"
+                )
 
     def plan(
         self,
@@ -438,12 +432,7 @@ class Decider:
         ready: Questionnaire,
         reading: Reading = Reading(),  # noqa: B008 - frozen
     ) -> list[Work]:
-        """Return the work of each question about one input, without running the model.
-
-        Raises:
-            InputError: As in `decide`.
-            ItemError: As in `decide`.
-        """
+        """Return the work of each question about one input, without running the model."""
         (works,) = self.plan_many([(input, None)], ready, reading)
         if isinstance(works, InputError):
             raise works
@@ -460,27 +449,17 @@ class Decider:
         Raises:
             InputError: A probe was fitted with another prompt template.
         """
-        texts = [_text_or_error(value) for value, _ in inputs]
-        named = [
-            (text, name)
-            for text, (_, name) in zip(texts, inputs, strict=True)
-            if isinstance(text, str)
-        ]
-        columns = list[list[Work | ItemError]]()
-        for name, question in ready.questions.items():
-            answerer = self.answerer_of(name, question)
+        answerers = [(*pair, self.answerer_of(*pair)) for pair in ready.questions.items()]
+        for *_, answerer in answerers:
             if answerer.probe is not None:
                 answerer.probe.check_template(ready.template_name)
-            for part, single in singles({name: question}).items():
-                columns.append(answerer.plan(part, single, named, ready.template, reading))
-        # The columns are per question over the readable texts; works are per text.
-        rows = iter(zip(*columns, strict=True))
-        plans = list[list[Work] | InputError]()
-        for text in texts:
-            row = next(rows) if isinstance(text, str) else (text,)
-            bad = next((one for one in row if isinstance(one, InputError)), None)
-            plans.append(bad or [one for one in row if isinstance(one, Work)])
-        return plans
+
+        def columns(texts: Texts) -> Iterator[list[Work | ItemError]]:
+            for name, question, answerer in answerers:
+                for part, single in singles({name: question}).items():
+                    yield answerer.plan(part, single, texts, ready.template, reading)
+
+        return by_text(inputs, columns)
 
     def probe_of(self, question: Question) -> Probe | None:
         """Return the probe that answers a question; None if the model does."""
@@ -489,11 +468,7 @@ class Decider:
         return next((probe for probe in self.probes if probe.answers(question)), None)
 
     def answerer_of(self, name: str, question: Question) -> Answerer:
-        """Return the answerer of a question: its probe's, or the model.
-
-        Raises:
-            InputError: No probe answers it, and there is no language model.
-        """
+        """Return the answerer of a question: its probe's, or the model; InputError without one."""
         if (probe := self.probe_of(question)) is not None:
             return self._by_probe[self.probes.index(probe)]
         if self.by_model is None:
@@ -519,24 +494,6 @@ class Decider:
         return digests
 
     def answer(self, works: Sequence[Work]) -> list[Answer | NonFiniteError]:
-        """Answer works in one pass, in order.
-
-        A work whose states or logits are not finite gets an error instead of its answer.
-        """
-        states = pooled_once(works)
-        places = dict[int, list[int]]()
-        for place, work in enumerate(works):
-            places.setdefault(id(work.answerer), []).append(place)
-        answers = dict[int, Answer | NonFiniteError]()
-        for each in places.values():
-            some = [works[place] for place in each]
-            answers |= zip(each, some[0].answerer.answer(some, states), strict=True)
-        ordered = [answers[place] for place in range(len(works))]
+        """Return the answer of each work, or the error of states or logits that are not finite."""
+        ordered = answer_works(works)
         return ordered if self._of_table is None else [*map(self._of_table.defer, ordered)]
-
-
-def _text_or_error(value: Input) -> str | InputError:
-    try:
-        return value if isinstance(value, str) else text_of(value)
-    except InputError as error:
-        return error

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lastword.errors import ItemError, NonFiniteError
+from lastword.errors import ItemError
 from lastword.records.decision import Decision, Row, failure, row_of
 from lastword.text.items import Item
 
@@ -42,42 +42,29 @@ def records_of(
 
     for start in range(0, len(places), WINDOW):
         window = places[start : start + WINDOW]
-        outcomes = decider.encode([items[p] for p in window])
-        failed, encoded = [], {}
-        for p, outcome in zip(window, outcomes, strict=True):
-            if isinstance(outcome, ItemError):
-                failed.append(failure(items[p], str(outcome), **where(p)))
-            else:
-                encoded[p] = outcome
-        yield failed
-        members = list(encoded)
-        for group in decider.tracer.plan(list(encoded.values())) if encoded else []:
-            batch = [encoded[members[i]] for i in group]
-            positions = [where(members[i]) for i in group]
-            yield _rows(batch, positions, *_timed(decider, batch, scope))
-
-
-def _timed(
-    decider: "Decider", batch: "Sequence[EncodedItem]", scope: "Scope"
-) -> tuple[list[Decision | NonFiniteError], float]:
-    """Return the decisions of one group, and its seconds per token."""
-    start = time.perf_counter()
-    decisions = decider.decide_group(batch, scope)
-    return decisions, (time.perf_counter() - start) / sum(e.tokens for e in batch)
+        pairs = [*zip(window, decider.encode([items[p] for p in window]), strict=True)]
+        yield [
+            failure(items[p], str(error), **where(p))
+            for p, error in pairs
+            if isinstance(error, ItemError)
+        ]
+        sound = [(one, where(p)) for p, one in pairs if not isinstance(one, ItemError)]
+        for group in decider.tracer.plan([one for one, _ in sound]) if sound else []:
+            yield _rows(decider, [sound[i] for i in group], scope)
 
 
 def _rows(
-    batch: "Sequence[EncodedItem]",
-    positions: Sequence[dict[str, Any]],
-    decisions: Sequence[Decision | NonFiniteError],
-    seconds: float,
+    decider: "Decider", group: "Sequence[tuple[EncodedItem, dict[str, Any]]]", scope: "Scope"
 ) -> list[Row]:
     """Return the records of one group.
 
     An item's seconds are its share of the group's time, by tokens: it never runs alone.
     """
+    start = time.perf_counter()
+    decisions = decider.decide_group([one for one, _ in group], scope)
+    seconds = (time.perf_counter() - start) / sum(one.tokens for one, _ in group)
     rows = []
-    for one, where, answer in zip(batch, positions, decisions, strict=True):
+    for (one, where), answer in zip(group, decisions, strict=True):
         if isinstance(answer, Decision):
             content = context(one) | where | {"seconds": seconds * one.tokens}
             rows.append(row_of(replace(answer, **content)))

@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Any, Literal, TypeVar
 
 from lastword.errors import ItemError, TraceError
+from lastword.methods.contract import Method
 from lastword.text.items import Item, as_item, rows_of
 from lastword.text.tokens import EncodedItem
 
@@ -79,3 +80,16 @@ def _pieces(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     rest = iter(items)
     while piece := list(islice(rest, size)):
         yield piece
+
+
+def applicable(
+    correction: Method, encoded: EncodedItem | ItemError, place: int
+) -> EncodedItem | ItemError:
+    """Return an encoded item, or the error that it lacks a prompt that the correction needs."""
+    if isinstance(encoded, ItemError):
+        return encoded
+    lack = correction.lacks(encoded.blind is not None, bool(encoded.content_free))
+    if lack is None:
+        return encoded
+    name = encoded.item.id or str(place)
+    return ItemError(f"{correction.name} needs {lack}, and there is none", name)

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from transformers import PreTrainedModel
 
 from lastword.decide.batch import Batch, Read, ReadPlan, Scope
-from lastword.decide.stream import OnError, answered, grouped
+from lastword.decide.stream import OnError, answered, applicable, grouped
 from lastword.errors import InvariantError, ItemError, NonFiniteError
 from lastword.files.strict_json import strict
 from lastword.methods.contract import Evidence, Facts, Method
@@ -184,10 +184,8 @@ class Tracer:
         prompt: str | Sequence[Mapping[str, str]],
         candidates: Sequence[str],
         *,
-        separator: str = " ",
-        blind_prompt: str | None = None,
-        content_free: Sequence[str] = (),
         read: Read = "decide",
+        **fields: Any,
     ) -> Decision:
         """Return the corrected choice among the candidates of one prompt.
 
@@ -195,18 +193,14 @@ class Tracer:
             prompt: Text before the answer, or the messages of a conversation (role and content),
                 which are rendered with the tokenizer's chat template.
             candidates: The answers to choose from; a list, not a single text.
-            separator: Text between prompt and candidate.
-            blind_prompt: The prompt without the question, for corrections that need it.
-            content_free: Prompts with content-free inputs, for `contextual`.
             read: As in `Scope`.
+            fields: Other fields of an `Item`: `separator`, `blind_prompt`, `content_free`.
 
         Raises:
             ItemError: The item cannot be answered.
             NonFiniteError: Logits are not finite.
         """
-        fields = {"prompt": prompt, "candidates": candidates, "separator": separator}
-        blind_fields = {"blind_prompt": blind_prompt, "content_free": content_free}
-        item = Item.from_dict(fields | blind_fields)
+        item = Item.from_dict({"prompt": prompt, "candidates": candidates} | fields)
         decision: Decision = next(self.correct_many([item], read=read))
         return decision
 
@@ -333,7 +327,7 @@ class Tracer:
         )
         if correction is None:
             return encoded
-        return [_applicable(correction, one, first + i) for i, one in enumerate(encoded)]
+        return [applicable(correction, one, first + i) for i, one in enumerate(encoded)]
 
     def plan(self, encoded: Sequence[EncodedItem]) -> list[list[int]]:
         """Return groups of items that are computed together, as indices.
@@ -472,18 +466,6 @@ def not_finite(
     """Return an error with the first depth whose states are not all finite, or None."""
     bad = ~np.isfinite(states).all(axis=-1).reshape(-1, len(depths)).all(axis=0)
     return NonFiniteError(depths[int(bad.argmax())]) if bad.any() else None
-
-
-def _applicable(
-    correction: Method, encoded: EncodedItem | ItemError, place: int
-) -> EncodedItem | ItemError:
-    if isinstance(encoded, ItemError):
-        return encoded
-    lack = correction.lacks(encoded.blind is not None, bool(encoded.content_free))
-    if lack is None:
-        return encoded
-    name = encoded.item.id or str(place)
-    return ItemError(f"{correction.name} needs {lack}, and there is none", name)
 
 
 def _decision(

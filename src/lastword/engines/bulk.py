@@ -143,16 +143,7 @@ def decide_files(
         RecordError: Ray failed: a worker cannot load the model, or nothing progresses.
     """
     beside = f"{output.rstrip('/')}.checkpoint"
-    try:
-        storage, folder = pyarrow.fs.FileSystem.from_uri(beside)
-        done = storage.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
-    except (OSError, pa.ArrowInvalid) as error:
-        raise RecordError(f"cannot reach {beside}: {error}") from error
-    if done and [entry.base_name for entry in done] != [bulk.digest]:
-        raise InputError(
-            f"{output} has answers to other questions, or of another model: give another --out, "
-            f"or remove it with {beside}"
-        )
+    _require_same(output, beside, bulk.digest)
     # By default, Ray starts 32 processes for each table, to read the footers of its files.
     os.environ.setdefault("RAY_DATA_PARQUET_FOOTER_NUM_ACTORS", "1")
     with connected(cluster, _SPARE):
@@ -168,17 +159,7 @@ def decide_files(
             "delete_checkpoint_on_success": False,
         }
         try:
-            ray.data.read_parquet(source, columns=[id, text]).repartition(
-                target_num_rows_per_block=BLOCK
-            ).map_batches(
-                Actor,
-                fn_constructor_args=(bulk, text, id),
-                batch_size=TOGETHER,
-                batch_format="pyarrow",
-                compute=ray.data.ActorPoolStrategy(size=cluster.workers),
-                num_cpus=cluster.cpus_per_worker,
-                num_gpus=cluster.gpus_per_worker,
-            ).write_parquet(output)
+            _run(bulk, source, output, cluster, text, id)
         except (RayError, ExecutionTimeoutError) as error:
             raise RecordError(
                 f"Ray stopped: {last_line(error)}; run the same command again to continue"
@@ -188,6 +169,35 @@ def decide_files(
         rows = ray.data.read_parquet(output, columns=[ERROR])
         bad = rows.filter(expr=col(ERROR).is_not_null())
         return int(rows.count()), int(bad.count())
+
+
+def _require_same(output: str, beside: str, digest: str) -> None:
+    """Refuse the output of other questions, whose checkpoint is `beside` it."""
+    try:
+        storage, folder = pyarrow.fs.FileSystem.from_uri(beside)
+        done = storage.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
+    except (OSError, pa.ArrowInvalid) as error:
+        raise RecordError(f"cannot reach {beside}: {error}") from error
+    if done and [entry.base_name for entry in done] != [digest]:
+        raise InputError(
+            f"{output} has answers to other questions, or of another model: give another --out, "
+            f"or remove it with {beside}"
+        )
+
+
+def _run(bulk: Bulk, source: str, output: str, cluster: Cluster, text: str, id: str) -> None:
+    """Answer all rows that the checkpoint does not have."""
+    ray.data.read_parquet(source, columns=[id, text]).repartition(
+        target_num_rows_per_block=BLOCK
+    ).map_batches(
+        Actor,
+        fn_constructor_args=(bulk, text, id),
+        batch_size=TOGETHER,
+        batch_format="pyarrow",
+        compute=ray.data.ActorPoolStrategy(size=cluster.workers),
+        num_cpus=cluster.cpus_per_worker,
+        num_gpus=cluster.gpus_per_worker,
+    ).write_parquet(output)
 
 
 def _one_of(columns: Sequence[str], *names: str | None, option: str) -> str:

@@ -6,7 +6,7 @@ are those of lastword, so that both give the same probabilities.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
 
@@ -54,7 +54,16 @@ def export_decision_model(
     labels = {kind: _labels(tracer, one, ready) for kind, one in kinds.items()}
     config = DecisionConfig(labels=labels, chat_template=_template(tracer, ready, kinds))
     prompt = DecisionPrompt(config, deepcopy(tracer.tokenizer))
-    for question in kinds.values():
+    _require_same_prompts(tracer, prompt, kinds.values(), ready)
+    tracer.backbone.model.save_pretrained(folder)
+    prompt.tokenizer.save_pretrained(folder)
+    config.save_pretrained(folder)
+
+
+def _require_same_prompts(
+    tracer: Tracer, prompt: DecisionPrompt, questions: Iterable[Single], ready: Questionnaire
+) -> None:
+    for question in questions:
         (item,) = tracer.encode([item_of(_SAMPLE, question, ready.template)])
         if isinstance(item, ItemError):
             raise item
@@ -62,9 +71,6 @@ def export_decision_model(
             raise InputError(
                 f"the template {ready.template.name} gives another prompt in transformers"
             )
-    tracer.backbone.model.save_pretrained(folder)
-    prompt.tokenizer.save_pretrained(folder)
-    config.save_pretrained(folder)
 
 
 def _by_kind(questions: Mapping[str, Question]) -> dict[str, Single]:

@@ -25,7 +25,6 @@ from lastword.records.decision import without_nan
 from lastword.records.metrics import PerItem, Places, fixed_and_broken, mc1_rows
 from lastword.trust.crossfit import deal_folds
 from lastword.trust.evidence import Evidence
-from lastword.trust.paired import mcnemar
 from lastword.trust.record_groups import Groups, groups_at
 
 ALPHA = 0.05
@@ -46,7 +45,7 @@ class Addition:
         fixed: Number of answers that it makes right.
         broken: Number of answers that it makes wrong.
         p: Two-sided test of more fixed than broken, or the reverse, over groups of items
-            (`Evidence.gains`). It is the exact sign test if every item is a group by itself.
+            (`Evidence.gains`). It is McNemar's test if every item is a group by itself.
     """
 
     mc1: float
@@ -127,8 +126,6 @@ def _addition(before: PerItem, after: PerItem, together: Groups) -> Addition:
     fixed, broken = fixed_and_broken(after - before)
     pairs = before > after, after > before
     evidence, other_way = (Evidence.of(*pair, together) for pair in (pairs, pairs[::-1]))
-    if evidence.exact:
-        return Addition(mean(after), fixed, broken, mcnemar(fixed, broken))
     p = 2 * min(evidence.gains(), other_way.gains())
     return Addition(mean(after), fixed, broken, min(1.0, p))
 

@@ -176,8 +176,7 @@ class _ClassMeans:
         """Fit centred rows with at least one per class."""
         from sklearn.covariance import ledoit_wolf_shrinkage
 
-        n = len(z)
-        counts = np.bincount(truths, minlength=classes)
+        n, counts = len(z), np.bincount(truths, minlength=classes)
         u, singular, directions = np.linalg.svd(z, full_matrices=False)
         # Coordinates in the span of the rows, which contains all means and residuals: there are
         # far fewer rows than features.
@@ -190,37 +189,59 @@ class _ClassMeans:
         floor = max(shrinkage * float(np.square(residuals).sum()) / (n * z.shape[1]), 1e-12)
         spread = (1 - shrinkage) * residuals.T @ residuals / n
         inverse = np.linalg.inv(spread + floor * np.eye(len(spread)))
-        # Without text i of class k, with residual r, the mean of k moves by -r / (n_k - 1), and
-        # the covariance loses n_k / (n_k - 1) r r' / n. That is a rank-one update of the inverse
-        # (Sherman and Morrison), so no fit is repeated.
-        size = counts[truths]
-        others = np.maximum(size - 1, 1)  # r is 0 for the only text of a class
-        left = means[truths] - residuals / others[:, None]
-        lost = (1 - shrinkage) * size / (others * n)
-        turned = residuals @ inverse
-        gain = lost / np.maximum(1 - lost * np.einsum("ir,ir->i", turned, residuals), 1e-12)
-        along = gain * np.einsum("ir,ir->i", turned, x)
-
-        # The discriminant of x and the mean m is x'Am - m'Am / 2. The updated inverse is
-        # A + gain (Ar)(Ar)', so only u = (Ar)'m and products with A are needed.
-        def scores(metric: np.ndarray, ahead: np.ndarray, u: np.ndarray) -> np.ndarray:
-            updated = metric + gain[:, None] * u**2
-            return np.asarray(ahead + along[:, None] * u - updated / 2)
-
-        metric = np.einsum("cr,rs,cs->c", means, inverse, means)
-        without = scores(metric, x @ inverse @ means.T, turned @ means.T)
-        moved = left @ inverse
-        of_label = scores(
-            np.einsum("ir,ir->i", moved, left)[:, None],
-            np.einsum("ir,ir->i", moved, x)[:, None],
-            np.einsum("ir,ir->i", turned, left)[:, None],
-        )
-        without[np.arange(n), truths] = np.where(size > 1, of_label[:, 0], without.min(axis=1))
+        without = _without_each(x, means, truths, counts[truths], inverse, 1 - shrinkage)
         # A line through the leave-one-out scores brings them to the ridge's targets of +1 and -1,
         # so that thresholds mean the same for both kinds of fit.
         judged = recurring(truths)
         line, targets = without[judged].ravel(), _targets(truths, classes)[judged].ravel()
         slope, shift = np.polyfit(line, targets, 1) if np.ptp(line) else (0.0, 0.0)
         weights = np.ascontiguousarray(slope * directions.T @ (inverse @ means.T))
-        intercept = shift - slope * metric / 2
+        intercept = shift - slope * np.einsum("cr,rs,cs->c", means, inverse, means) / 2
         return cls(weights, intercept, slope * without + shift, float(slope))
+
+
+def _without_each(
+    x: Rows,
+    means: np.ndarray,
+    truths: Truths,
+    size: Int[np.ndarray, " texts"],
+    inverse: np.ndarray,
+    kept: float,
+) -> Table:
+    """Return each text's discriminants by the fit without it [texts, classes].
+
+    Args:
+        x: The texts.
+        means: Mean of each class [classes, width].
+        truths: The class of each text.
+        size: Number of texts of this class [texts].
+        inverse: Inverse of the shrunk covariance.
+        kept: Weight of the covariance in it.
+    """
+    # Without text i of class k, with residual r, the mean of k moves by -r / (n_k - 1), and the
+    # covariance loses n_k / (n_k - 1) r r' / n. That is a rank-one update of the inverse (Sherman
+    # and Morrison), so no fit is repeated.
+    residuals = x - means[truths]
+    others = np.maximum(size - 1, 1)  # r is 0 for the only text of a class
+    left = means[truths] - residuals / others[:, None]
+    lost = kept * size / (others * len(x))
+    turned = residuals @ inverse
+    gain = lost / np.maximum(1 - lost * np.einsum("ir,ir->i", turned, residuals), 1e-12)
+    along = gain * np.einsum("ir,ir->i", turned, x)
+
+    # The discriminant of x and the mean m is x'Am - m'Am / 2. The updated inverse is
+    # A + gain (Ar)(Ar)', so only u = (Ar)'m and products with A are needed.
+    def scores(metric: np.ndarray, ahead: np.ndarray, u: np.ndarray) -> np.ndarray:
+        updated = metric + gain[:, None] * u**2
+        return np.asarray(ahead + along[:, None] * u - updated / 2)
+
+    metric = np.einsum("cr,rs,cs->c", means, inverse, means)
+    without = scores(metric, x @ inverse @ means.T, turned @ means.T)
+    moved = left @ inverse
+    of_label = scores(
+        np.einsum("ir,ir->i", moved, left)[:, None],
+        np.einsum("ir,ir->i", moved, x)[:, None],
+        np.einsum("ir,ir->i", turned, left)[:, None],
+    )
+    without[np.arange(len(x)), truths] = np.where(size > 1, of_label[:, 0], without.min(axis=1))
+    return without
