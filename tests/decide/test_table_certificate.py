@@ -32,7 +32,9 @@ def test_a_certificate_of_a_table_holds_for_its_answerer_alone(run, tmp_path, co
             {"animal": "money", "money": "animal"}[row["topic"]] if wrong else row["topic"]
         )
     write_csv(tmp_path / "labelled.csv", rows)
-    names = ("--prediction-column", "topic", "--confidence-column", column)
+    # The columns of an answer and its probability are found by their names.
+    other = column.endswith("confidence")
+    names = ("--prediction-column", "topic", "--confidence-column", column) if other else ()
     out = tmp_path / "c" / "certificate.toml"
     code, _, err = run("certify", tmp_path / "labelled.csv", "--error", "0.1", "--out", out, *names)
     assert code == 0, err
@@ -49,6 +51,10 @@ def test_a_certificate_of_a_table_holds_for_its_answerer_alone(run, tmp_path, co
     for other in (Decider.demo(certificate=out), Decider.demo("mix", certificate=out)):
         with pytest.raises(CertificateError, match="for another question than these, or"):
             other.decide("a fox", questions)
+    certify = ("certify", tmp_path / "labelled.csv", "--out", out, *names, "--error")
+    assert run(*certify, "0.001")[0] == 0
+    with pytest.raises(CertificateError, match="proves no threshold for its error"):
+        Decider.demo(probes=probes, certificate=out)
     bare = [{key: cell for key, cell in row.items() if key != "answerer"} for row in rows]
     write_csv(tmp_path / "bare.csv", bare)
     assert run("certify", tmp_path / "bare.csv", "--error", "0.1", "--out", out, *names)[0] == 0

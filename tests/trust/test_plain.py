@@ -260,3 +260,9 @@ def test_a_certificate_names_the_answerer_of_all_labelled_rows(answerers, known)
     rows = [{"prediction": "a", "truth": "a", "answerer": name} for name in answerers]
     unlabelled = {"prediction": "a", "truth": "", "answerer": "other"}
     assert certify_plain(plain_table([*rows, unlabelled])).certificate.subject.answerer == known
+
+
+def test_answers_that_decide_wrote_are_recognised() -> None:
+    row = {"team": "a", "team.probability": "0.9", "team.confidence": "0.8", "truth": "a"}
+    columns = plain_table([row]).columns
+    assert (columns["prediction"], columns["confidence"]) == ("team", "team.probability")

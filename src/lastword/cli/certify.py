@@ -10,7 +10,9 @@ import typer
 from lastword.cli import options as opt
 from lastword.cli.output import check_writable, printable, say, write_csv, write_lines
 from lastword.cli.progress import waiting
+from lastword.errors import InputError
 from lastword.files.strict_json import to_json
+from lastword.records.info import RUN_FILE
 
 if TYPE_CHECKING:
     from lastword.trust.certificate import Certificate
@@ -108,6 +110,17 @@ def _of_records(
     """Certify overrides on records; return the result in words and as JSON."""
     if out is not None:
         check_writable(out)
+    if any(runs.glob("*.probe.safetensors")):
+        note = (
+            f"{runs} answers by a probe, which records of a model do not test. `lastword try FILE "
+            f"--error 0.1 --out {runs}` proves which of its answers can be given. So does "
+            f"`lastword certify ANSWERS.csv`: answer texts that did not train it by `lastword "
+            f"decide {runs} --input TEXTS --out ANSWERS.csv`, and add the right answers as a "
+            "column truth"
+        )
+        if not any(runs.rglob(RUN_FILE)):
+            raise InputError(note)
+        say(note)
     with waiting("reading records"):
         from lastword.trust import calibration
         from lastword.trust.certification import outcome, read_sample

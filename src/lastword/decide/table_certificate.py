@@ -33,6 +33,11 @@ class TableCertificate:
                 "not name its answerer: let `lastword decide` answer one question about its texts, "
                 "and certify that table"
             )
+        if certificate.automation is not None and self.least is None:
+            raise CertificateError(
+                "the certificate proves no threshold for its error: label more, or allow more "
+                "errors (--error), and certify again"
+            )
         if self.least is not None and self._number not in ("probability", "confidence"):
             raise CertificateError(
                 f"the certificate's threshold is for the column {column!r}: certify with "

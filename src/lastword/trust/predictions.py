@@ -194,11 +194,15 @@ def _guessed(
     """Return the columns by their meaning, and a note about those that were guessed."""
     by_name = {name.strip().casefold(): name for name in reversed(names)}
     columns, guesses = dict(chosen), []
+    # `lastword decide` writes the answers to a question NAME as NAME and NAME.probability.
+    decided = [name for name in names if f"{name}.probability" in names][:1]
+    own = {"prediction": decided, "confidence": [f"{name}.probability" for name in decided]}
     for name in chosen.values():
         if name not in names:
             raise InputError(f"{source} has no column {name!r}; it has {', '.join(names)}")
     for meaning in [meaning for meaning in _NAMES if meaning not in chosen]:
         candidates = [by_name[key] for key in _NAMES[meaning] if key in by_name]
+        candidates = [*own.get(meaning, []), *candidates]
         if free := [name for name in candidates if name not in columns.values()]:
             columns[meaning] = free[0]
             guesses.append(f"{meaning} is column {guessed_name(free[0], names)}")
