@@ -152,7 +152,7 @@ def write_cells(records: pd.DataFrame, out: Path, theta: Theta | None = None) ->
         }
         with Run(cell_folder(out, str(model), str(benchmark)), info) as run:
             for first in range(0, len(rows), 8):
-                run.keep(rows[first : first + 8])
+                run.keep(to_table(rows[first : first + 8]))
 
 
 def _shapes(benchmark: str, items: int, rng: np.random.Generator) -> list[Shape]:

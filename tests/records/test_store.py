@@ -23,6 +23,7 @@ from lastword.files import writing
 from lastword.lab.evaluation.runner import evaluate, run_info
 from lastword.records import store
 from lastword.records.cells import read_cells
+from lastword.records.columns import to_table
 from lastword.records.info import cell_folder, find_cells, folder_name, read_runs
 from lastword.records.store import Run, Shard, merge, missing_places, part_files, read_part
 
@@ -274,7 +275,7 @@ def test_merge_keeps_different_parts_of_one_name(tmp_path, whole):
     every = sorted((row for part in rows.values() for row in part), key=lambda row: row["place"])
     for name, step in (("a", 2), ("b", 3)):
         with opened(tmp_path / name) as some:
-            some.keep(every[::step])
+            some.keep(to_table(every[::step]))
     (merged,) = merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
     assert sorted(comparable(merged.folder)["place"]) == sorted(
         {*range(0, 20, 2), *range(0, 20, 3)}

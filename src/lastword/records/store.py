@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
@@ -119,21 +120,21 @@ class Run:
 
     def fill(self, groups: Iterable[Sequence[Row]], advance: Callable[[int], None]) -> None:
         """Store rows as they are computed; `advance` is called with the number of each group."""
-        rows: list[Row] = []
+        tables: list[pa.Table] = []
         start = time.monotonic()
         for group in groups:
-            rows += group
+            tables.append(to_table(list(group)))  # a fourth of the memory that its rows take
             if time.monotonic() - start >= PART_SECONDS:
-                self.keep(rows)
-                rows, start = [], time.monotonic()
+                self.keep(*tables)
+                tables, start = [], time.monotonic()
             advance(len(group))
-        self.keep(rows)
+        self.keep(*tables)
 
-    def keep(self, rows: Sequence[Row]) -> None:
-        """Store rows in a part; all or none are stored."""
-        if rows:
-            table = to_table(list(rows))
-            first = min(row["place"] for row in rows)
+    def keep(self, *tables: pa.Table) -> None:
+        """Store records in a part; all or none are stored."""
+        table = pa.concat_tables([COLUMNS.empty_table(), *tables])
+        if table.num_rows:
+            first = pc.min(table["place"]).as_py()
             self._write(f"part-{first:05d}{self.shard.suffix}.parquet", _to_bytes(table), table)
 
     def copy(self, path: Path) -> None:
