@@ -48,22 +48,25 @@ def test_a_second_start_does_not_check_again(checks, folder):
     assert second.backbone.prefixes is not None
 
 
-@pytest.mark.parametrize("options", [{"attention": "eager"}, {"dtype": "bfloat16"}])
-def test_other_options_are_checked(checks, folder, options):
-    Tracer.from_pretrained(LoadOptions(folder))
-    Tracer.from_pretrained(LoadOptions(folder, **options))
-    assert len(checks) == 2
-
-
-def test_changed_weights_and_packages_are_checked(checks, folder, monkeypatch):
+@pytest.mark.parametrize("change", ["attention", "dtype", "weights", "packages", "precision"])
+def test_a_changed_start_is_checked(checks, folder, monkeypatch, change):
     model = Tracer.from_pretrained(LoadOptions(folder)).backbone.model
-    with torch.no_grad():
-        model.lm_head.weight[0] += 1
-    model.save_pretrained(folder)
-    Tracer.from_pretrained(LoadOptions(folder))
-    monkeypatch.setattr(check, "version", lambda name: "0")
-    Tracer.from_pretrained(LoadOptions(folder))
-    assert len(checks) == 3
+    options = {"attention": {"attention": "eager"}, "dtype": {"dtype": "bfloat16"}}.get(change, {})
+    if change == "weights":
+        with torch.no_grad():
+            model.lm_head.weight[0] += 1
+        model.save_pretrained(folder)
+    if change == "packages":
+        monkeypatch.setattr(check, "version", lambda name: "0")
+    before = torch.get_float32_matmul_precision()
+    try:
+        if change == "precision":
+            torch.set_float32_matmul_precision("high")
+        for _ in range(2):
+            Tracer.from_pretrained(LoadOptions(folder, **options))
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert len(checks) == 2
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"road": "packed"}'])
@@ -76,23 +79,17 @@ def test_a_damaged_entry_is_replaced(checks, folder, tmp_path, content):
     assert entry(tmp_path).read_text() == whole
 
 
-def test_another_precision_of_products_is_checked(checks, folder):
-    before = torch.get_float32_matmul_precision()
-    try:
-        for precision in ("highest", "high", "high"):
-            torch.set_float32_matmul_precision(precision)
-            Tracer.from_pretrained(LoadOptions(folder))
-    finally:
-        torch.set_float32_matmul_precision(before)
-    assert len(checks) == 2
-
-
-def test_a_cache_that_cannot_be_written_is_ignored(checks, folder, monkeypatch, tmp_path):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "file"))
+@pytest.mark.parametrize("why", ["code", "spread", "unwritable", "small"])
+def test_some_models_are_always_checked(checks, folder, monkeypatch, tmp_path, why):
+    options = {"code": {"trust_remote_code": True}, "spread": {"device_map": "cpu"}}.get(why, {})
+    if why == "unwritable":
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "file"))
+    if why == "small":
+        monkeypatch.setattr(check, "_LEAST", 10_000_000)
     for _ in range(2):
-        Tracer.from_pretrained(LoadOptions(folder))
-    assert len(checks) == 2
+        Tracer.from_pretrained(LoadOptions(folder, **options))
+    assert len(checks) == 2 and not (tmp_path / "cache" / "checks").exists()
 
 
 def test_models_in_memory_are_always_checked(checks, folder):
@@ -101,22 +98,8 @@ def test_models_in_memory_are_always_checked(checks, folder):
     assert len(checks) == 2
 
 
-@pytest.mark.parametrize("options", [{"trust_remote_code": True}, {"device_map": "cpu"}])
-def test_models_with_remote_code_and_spread_models_are_always_checked(checks, folder, options):
-    for _ in range(2):
-        Tracer.from_pretrained(LoadOptions(folder, **options))
-    assert len(checks) == 2
-
-
 def test_an_adapter_has_no_digest_because_its_base_is_elsewhere(folder):
     assert load_digest(LoadOptions(folder)) is not None
     (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
     (folder / "adapter_config.json").write_text("{}")
     assert load_digest(LoadOptions(folder)) is None
-
-
-def test_small_models_are_always_checked(checks, folder, monkeypatch, tmp_path):
-    monkeypatch.undo()
-    monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
-    Tracer.from_pretrained(LoadOptions(folder))
-    assert not (tmp_path / "cache" / "checks").exists()

@@ -11,7 +11,7 @@ import pytest
 import torch
 from planted import EXACT
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from lastword.errors import CheckpointError, InvariantError
 from lastword.model.weights.checkpoint import ModelCheckpoint
@@ -72,21 +72,8 @@ def test_weights_without_data_are_refused():
         model_invariant(model, theta=Theta())
 
 
-_SMALL = {"vocab_size": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-_GPT = _SMALL | {"n_embd": 32, "n_layer": 4, "n_head": 4, "n_positions": 16}
-MORE: dict[str, tuple[str, dict]] = {}
 # Fused layouts, except longrope, which scales its rotation, and MLA, which caches its latent.
-WITNESSED = ["phi3", "gpt2", "gpt_neox", "bloom", "falcon", "falcon-alibi", "falcon-new", *MORE]
-
-
-def model_of(name: str) -> PreTrainedModel:
-    if name not in MORE:
-        return families.build(name)
-    model_type, options = MORE[name]
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **options))
-    families.enliven(model, 0)
-    return model.eval()
+WITNESSED = ["phi3", "gpt2", "gpt_neox", "bloom", "falcon", "falcon-alibi", "falcon-new"]
 
 
 def attention_of(model: PreTrainedModel, block: int) -> Projections:
@@ -115,7 +102,7 @@ def distinct_heads(cached: Tensor, count: int) -> Tensor:
 
 @pytest.mark.parametrize("name", WITNESSED)
 def test_the_cache_agrees_with_the_selected_rows(name):
-    model = model_of(name)
+    model = families.build(name)
     attention = attention_of(model, 1)
     inputs: dict[str, Tensor] = {}
     for part in (attention.key, attention.value):
