@@ -119,14 +119,3 @@ def test_invalid_commands_are_refused_and_write_nothing(run, tmp_path, monkeypat
     assert (USAGE | ERRORS)[line] in err.splitlines()[-1]
     assert line in USAGE or (err.startswith("lastword: ") and err.count("\n") == 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
-
-
-@pytest.mark.parametrize(
-    "variable",
-    ["SERVE_PROT", "SERVE_DEADLINE_SECONDS", "LM_EVAL_PROT", "SERVE_TRUST_REMOTE_CODE"],
-)
-def test_an_environment_variable_that_is_not_an_option_is_refused(run, monkeypatch, variable):
-    monkeypatch.setenv(f"LASTWORD_{variable}", "1")
-    code, out, err = run("models")
-    assert (code, out, err.count("\n")) == (1, "", 1)
-    assert f"LASTWORD_{variable} is set" in err and "--help" in err

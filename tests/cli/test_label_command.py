@@ -1,13 +1,5 @@
 """`lastword label` refuses an unsuitable table in one line, before it opens a page or a model."""
 
-from typing import Any
-
-import pytest
-from typer.main import get_command
-
-from lastword.cli import app, refuse_unknown_variables
-from lastword.errors import InputError
-
 MODEL = ("--model", "lastword/demo-organism", "--choices", "animal,money")
 
 
@@ -25,10 +17,3 @@ def test_tables_that_cannot_be_labelled_are_refused_in_one_line(run, tmp_path, m
     assert code == 1 and "missing.csv" in err
     assert not (tmp_path / "labelled").exists()
     assert run("label", "bare.csv", *MODEL[:2])[0] == 2, "the options have to be given"
-
-
-def test_variables_that_begin_like_those_of_label_are_accepted():
-    command: Any = get_command(app)
-    refuse_unknown_variables(command.commands, ["LASTWORD_LABEL_TOKEN", "LASTWORD_LABEL_PORT"])
-    with pytest.raises(InputError, match="LASTWORD_LABEL_TOKN is set"):
-        refuse_unknown_variables(command.commands, ["LASTWORD_LABEL_TOKN"])

@@ -1,11 +1,8 @@
 """The command line at a terminal: help, variables, tables, warnings and `doctor`."""
 
 import json
-import os
 import re
 import socket
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -66,21 +63,6 @@ def test_help_of_a_command_names_every_option(run, name):
     assert len(listed) <= 31 and "env var" not in out
 
 
-def test_the_harness_has_its_help(run):
-    assert "usage: lm-eval run" in run("lm-eval", "--help")[1]
-
-
-def test_the_shell_can_complete_commands():
-    env = {"_LASTWORD_COMPLETE": "complete_bash", "COMP_WORDS": "lastword inv", "COMP_CWORD": "1"}
-    process = subprocess.run(
-        [sys.executable, "-c", "from lastword.cli import main; main()"],
-        env=os.environ | env,
-        capture_output=True,
-        text=True,
-    )
-    assert process.stdout.split() == ["invariant"], process.stderr
-
-
 # Environment variables
 
 
@@ -138,17 +120,6 @@ def test_a_table_as_json_has_numbers(capsys):
     (table,) = json.loads(capsys.readouterr().out)
     assert table["rows"][0] == {"benchmark": "a_long_name_of_a_benchmark", "MC1": 81.25, "p": 0.012}
     assert table["rows"][1]["MC1"] is None
-
-
-@pytest.mark.parametrize("width", [50, 120])
-def test_a_narrow_terminal_shows_every_family(terminal, run, width):
-    from lastword.model.families import FAMILIES
-
-    terminal(width)
-    out = without_escapes(run("models")[1]).split("code path: packed")[0]
-    assert "…" not in out and max(map(len, out.splitlines())) <= width
-    letters = "".join(out.split())
-    assert all(f.model_type in letters or width < 60 for f in FAMILIES)
 
 
 # Warnings

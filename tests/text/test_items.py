@@ -66,14 +66,6 @@ def test_errors_name_the_line(tmp_path, text, message):
     assert "\n" not in str(raised.value)
 
 
-def test_all_bad_lines_are_listed_with_their_ids(tmp_path):
-    parsed = read(tmp_path, "{", line(), line(id="q7", candidates=[]))
-    with pytest.raises(InputError, match=r"x\.jsonl: 2 invalid rows: .*line 1.*; .*line 3"):
-        require_items(parsed, "x.jsonl")
-    assert str(parsed[2]).startswith("item line 3: item q7: no candidates")
-    assert parsed[2].item == "q7"
-
-
 def test_valid_lines(tmp_path):
     parsed = read(
         tmp_path, line(id=7, truthful=[True, False]), line(separator=""), line(extra=1), ""

@@ -89,13 +89,6 @@ def test_errors_name_the_row_of_a_table(tmp_path, text, message):
         raise error
 
 
-def test_invalid_files_are_refused(tmp_path):
-    for name in ("bad.parquet", "bad.json"):
-        (tmp_path / name).write_text("[1")
-        with pytest.raises(InputError, match=f"cannot read .*{name}"):
-            read_items(tmp_path / name)
-
-
 def test_equal_errors_are_grouped_with_their_count_and_first_places(tmp_path):
     bad = [{"prompt": "Q", "candidates": []}] * 230 + [{"candidates": ["a"]}] * 6 + [ROWS[0]]
     (tmp_path / "items.jsonl").write_text("\n".join(json.dumps(row) for row in bad))

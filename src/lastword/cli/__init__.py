@@ -9,9 +9,8 @@ share are in `options`.
 """
 
 import errno
-import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Annotated, Any
 
@@ -42,7 +41,7 @@ from lastword.cli.output import printable
 from lastword.cli.paper import paper
 from lastword.cli.report import report
 from lastword.cli.try_ import try_
-from lastword.errors import InputError, TraceError, missing_package
+from lastword.errors import TraceError, missing_package
 from lastword.files.wording import shorten
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
@@ -101,28 +100,6 @@ def _options(
     pass
 
 
-def refuse_unknown_variables(commands: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Check that every environment variable named after a command is one of its options.
-
-    Raises:
-        InputError: One is not; the message names the first.
-    """
-    every = [option for parsed in commands.values() for option in parsed.params]
-    # For example LASTWORD_LABEL_TOKEN is an option of `serve`, not of `label`.
-    others = {option.envvar for option in every}
-    names = sorted({*names} - others)
-    for command, parsed in commands.items():
-        prefix = f"LASTWORD_{command.replace('-', '_').upper()}_"
-        options = [p for p in parsed.params if getattr(p, "allow_from_autoenv", False)]
-        variables = {prefix + p.name.upper() for p in options}
-        for name in names:
-            if name.startswith(prefix) and name not in variables:
-                raise InputError(
-                    f"{name} is set, but `lastword {command}` has no such option: see "
-                    f"lastword {command} --help"
-                )
-
-
 # typer does not export the base class of usage errors.
 _UsageError: Any = typer.BadParameter.__base__
 _LONGEST = 2000  # maximum number of characters of an error message
@@ -136,7 +113,6 @@ def main() -> None:
         for parameter in parsed.params:
             parameter.show_envvar = False  # the epilog explains the variables once
     try:
-        refuse_unknown_variables(command.commands, os.environ)
         sys.exit(
             command(prog_name="lastword", auto_envvar_prefix="LASTWORD", standalone_mode=False)
         )
