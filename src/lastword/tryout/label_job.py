@@ -49,6 +49,7 @@ _TOGETHER = 8  # number of texts that are read before the labels are checked aga
 _UNFINISHED = "The second round is not finished: nothing is proven yet."
 _TOO_FEW = "No second round: a probe needs several labels of at least two options."
 _NO_POOL = "No second round: the table has too few texts without a label."
+_NO_PROMISE = "No second round: without a language model only --error has something to prove."
 
 Condition = Callable[[], bool]
 
@@ -177,7 +178,8 @@ class LabelJob:
         lines = [] if begun else trial.begin(self.out)
         reason = ""
         if not (self.out / STATE).exists():
-            reason = _TOO_FEW if trial.contest is None else " ".join(lines) or _NO_POOL
+            nothing = _NO_POOL if tracer or self.terms.error is not None else _NO_PROMISE
+            reason = _TOO_FEW if trial.contest is None else " ".join(lines) or nothing
         elif not begun:
             self._offer(read_second_round(self.out))
         self.progress.doing = "Writing the results"

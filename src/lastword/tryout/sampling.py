@@ -19,12 +19,12 @@ _OPERATIONS = {"cpu": 2e11, "cuda": 1e14}  # per second, counted as `_seconds` d
 
 
 def sampled(tracer: Tracer, labels: Labels, template: Template, seconds: float) -> Labels:
-    """Return the labelled rows that the model answers in a time.
+    """Return the labelled rows that the model answers in a time; 0 is no limit.
 
     If that is not all, they are drawn from the half of the labels that tests a probe.
     """
     question, rows = labels.question, labels.rows
-    if question is None or len(question.options) <= MANY:
+    if question is None or len(question.options) <= MANY or not seconds:
         return labels
     each = _seconds(tracer, labels, template)
     count = max(LEAST, int(seconds / each)) if each else len(rows)
