@@ -121,10 +121,12 @@ class PlainTable:
         ]
 
     @property
-    def digest(self) -> str:
-        """The sha256 of all rows in canonical JSON."""
+    def subject(self) -> Predictions:
+        """What a certificate is for: the system, the sha256 of all rows in canonical JSON."""
         lines = (json.dumps(dict(row), ensure_ascii=False, sort_keys=True) for row in self.rows)
-        return text_digest("\n".join(lines))
+        answerers = {*self.cells("answerer")[self.labelled]}
+        answerer = answerers.pop() if len(answerers) == 1 else ""
+        return Predictions(self.name, text_digest("\n".join(lines)), self.columns, answerer)
 
 
 def read_plain(
@@ -315,12 +317,9 @@ def certify_plain(
     curve: tuple[Rung, ...] = ()
     if pool is not None:
         curve = tuple(rungs(pool[labelled], wrong, groups, quantiles(pool), pool))
-    answerers = {*table.cells("answerer")[labelled]}
     known = [] if pool is None else pool[labelled][np.unique(groups, return_index=True)[1]]
     certificate = Certificate(
-        Predictions(
-            table.name, table.digest, table.columns, answerers.pop() if len(answerers) == 1 else ""
-        ),
+        table.subject,
         terms,
         OFF,
         trials,
