@@ -19,7 +19,7 @@ from lastword.lab.evaluation.statistics import (
 )
 from lastword.lab.report.ablation import deltas
 from lastword.lab.report.published import read_published
-from lastword.records.cells import CellCounts, summarise
+from lastword.records.cells import Cell, CellCounts, summarise
 from lastword.records.metrics import calibration_error, mc1, mc3
 from lastword.records.readings import read
 from lastword.records.variant import Variant
@@ -227,6 +227,7 @@ def test_a_cell_with_only_failed_items_is_undefined():
     )
     assert verdict.finding == "unlabelled"
     assert all(isnan(v) for v in deltas(read(cell, Theta()), Variant()))
+    assert summarise(Cell({**cell.info, "invariant": 0.5}, cell.parts)).invariant == 0.5
 
 
 @pytest.mark.parametrize("share", [0.3, 0.0005])

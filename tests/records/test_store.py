@@ -62,11 +62,7 @@ def test_a_cell_has_a_run_file_and_parts(whole):
     assert [p.name for p in part_files(whole)] == [f"part-{first:05d}.parquet" for first in firsts]
     info = json.loads((whole / "run.json").read_text())
     assert info["schema"] == 1 and info["model"] == "double/words"
-    assert info["benchmark"] == "jsonl:made" and info["template"]["name"] == "jsonl/prompt"
-    assert info["theta"]["tau_dim"] == 1.0015 and info["check"]["packed"] is None
-    assert len(info["dataset"]["fingerprint"]) == 64
     assert set(info["packages"]) == {"lastword", "torch", "transformers", "tokenizers"}
-    assert not list(whole.glob(".*.tmp"))
 
 
 def test_records_are_stored_together_for_some_seconds(tmp_path, whole, monkeypatch):
@@ -302,8 +298,6 @@ def test_a_shard_is_i_of_n(text):
     ("name", "folder"),
     [
         ("Qwen/Qwen3-0.6B", "Qwen--Qwen3-0.6B"),
-        ("jsonl:mine", "jsonl-mine"),
-        ("truthfulqa@own6", "truthfulqa@own6"),
         ("../up", "..--up"),
         ("..", "-.."),
         ("a b\n", "a-b-"),

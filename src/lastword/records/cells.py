@@ -399,6 +399,9 @@ def summarise(cell: Cell) -> Summary:
     items, first, second = cell.items, cell.mc1_places, cell.mc2_places
     gains_mc1, gains_mc2 = cell.gains_mc1, cell.gains_mc2
     fixed, broken = fixed_and_broken(gains_mc1)
+    # If every item failed, only the run knows the model's.
+    stored = column(items, "invariant")
+    invariant = float(stored[0] if stored.size else cell.info.get("invariant", np.nan))
     # Shares are over the items that count for MC1, if there are any: a TruthfulQA question gives
     # two items, one for MC1 and one for MC2. The paper's 5.26% of scalar items is 43 of 817.
     routed = first if first.size else np.arange(len(items))
@@ -406,7 +409,7 @@ def summarise(cell: Cell) -> Summary:
         model=cell.model,
         benchmark=cell.benchmark,
         counts=cell.counts,
-        invariant=mean(column(items, "invariant")[:1]),
+        invariant=invariant,
         chance=cell.chance,
         mc1_base=mean(column(items, "mc1_base")[first]),
         mc1=mean(column(items, "mc1")[first]),
