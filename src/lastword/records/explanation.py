@@ -105,11 +105,9 @@ def _by_the_rule(decision: Decision, theta: Theta | None) -> Iterator[str]:
     spatial = decision.regime == "candidate-space"
     stands = "Not all gates hold, so the" if spatial else "The"
     yield from _CONCLUSIONS.get(_operator(decision), [f"{stands} model's scores stand."])
-    if (gate := decision.gates.get("question", _UNREAD)).holds is not None:
-        yield _of_gate(_QUESTION, gate, None)
-
-
-_UNREAD = Gate(None, 0.0, None)
+    question = decision.gates.get("question")
+    if question is not None and question.holds is not None:
+        yield _of_gate(_QUESTION, question, None)
 
 
 def _regime(decision: Decision, theta: Theta | None) -> str:
