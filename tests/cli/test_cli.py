@@ -93,6 +93,13 @@ def test_a_conversation_uses_the_chat_template_of_the_model(run, one_line, model
     assert json.loads(line)["scores"] == pytest.approx(value["scores"])
 
 
+def test_a_folder_without_a_tokenizer_is_refused(one_line, tmp_path):
+    build("llama").save_pretrained(tmp_path)
+    assert "has no files of a tokenizer: expected tokenizer.json" in one_line(
+        *single(str(tmp_path))
+    )
+
+
 # A file of prompts
 
 

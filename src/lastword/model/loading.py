@@ -358,11 +358,20 @@ def _merge(model: PreTrainedModel, adapter: Path, plan: _Plan) -> PreTrainedMode
     return cast(PreTrainedModel, merged)
 
 
+_TOKENIZER_FILES = ("*token*", "vocab*", "*.model")
+
+
 def _load_tokenizer(place: _Place) -> Tokenizer:
     """Load the adapter's tokenizer if it has one, else the model's, of the loaded commit."""
     base = place.base
     if place.adapter is not None and (place.adapter / "tokenizer_config.json").is_file():
         base = replace(base, model=str(place.adapter), revision=None)
+    folder = Path(base.name)
+    if folder.is_dir() and not any(n for p in _TOKENIZER_FILES for n in folder.glob(p)):
+        raise ModelError(
+            f"{folder} has no files of a tokenizer: expected tokenizer.json or tokenizer.model. "
+            "Copy them from where the model comes from"
+        )
     with in_one_line(f"the tokenizer of {base.label}"):
         # Without `trust_remote_code`, transformers would ask the user on the terminal.
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
