@@ -17,6 +17,7 @@ from lastword.cli.output import printable, say, show_tables
 from lastword.cli.progress import counting, waiting
 from lastword.decide.options import DecideOptions
 from lastword.files.strict_json import to_json
+from lastword.model.digest import require_there
 from lastword.text.prompt_template import Blind, Recorded
 
 if TYPE_CHECKING:
@@ -84,7 +85,10 @@ def eval_(
     if len(models) > 1 and models[0].alias is not None:
         raise typer.BadParameter("--load alias names one model: give one --model with it")
     cluster = read_engine(engine, engine_options)
-    if cluster is not None and shard is not None:
+    if cluster is None:  # paths on other machines are not checked here
+        for options in models:
+            require_there(options)
+    elif shard is not None:
         raise typer.BadParameter("--engine ray divides the work itself: leave --shard out")
     with waiting("reading the data"):
         from lastword.lab.evaluation.work import Work

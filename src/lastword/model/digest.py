@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from lastword.errors import ModelError
 from lastword.files.strict_json import to_json
 from lastword.model import embedded, named
 from lastword.model.options import LoadOptions
@@ -39,6 +40,21 @@ def digests(source: Mapping[str, Any]) -> dict[str, str]:
     parts = folder_digests(folder.expanduser())
     base = folder_digests(Path(source["base"]).expanduser()) if "base" in source else {}
     return parts | {f"base's {part}": digest for part, digest in base.items()}
+
+
+def require_there(options: LoadOptions) -> None:
+    """Refuse a local or published model that is not here.
+
+    Raises:
+        InputError: An unknown name that begins with `lastword/`.
+        ModelError: No such folder or file, or the model has to be downloaded first.
+    """
+    path = Path(options.name).expanduser()
+    if options.name.startswith(named.PREFIX) and options.embedded is None:
+        named.locate(options.name)
+    by_path = options.name.startswith((".", "/", "~")) or path.suffix == ".gguf"
+    if by_path and not path.exists():
+        raise ModelError(f"no model at {path}: expected a GGUF file or a folder with config.json")
 
 
 def _files(options: LoadOptions) -> Any:
