@@ -223,7 +223,7 @@ class _Scores:
             for name, (metric, scores) in metrics.items()
         }
 
-    def _of_items(self, metric: Metric, scores: Rows, places: Places) -> PerItem:
+    def _of_items(self, metric: Metric, scores: Rows, places: Places) -> np.ndarray:
         return of_items(metric, scores[places], self._cell.truthful[places])
 
     def _aggregate(self, means: Rows, aggregation: "Aggregation") -> Rows:
