@@ -153,7 +153,7 @@ def _cost(answers: float | None) -> str:
         return "It reads every layer, with the text and without."
     if answers < _FREE:
         return "It takes next to no compute."
-    return f"It takes {100 * answers:.2g}% of the compute of the model's answer."
+    return f"It takes {float(f'{100 * answers:.2g}'):g}% of the compute of the model's answer."
 
 
 def _sure(verdict: Verdict) -> str:
