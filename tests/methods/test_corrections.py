@@ -15,7 +15,7 @@ from lastword.decide.batch import Scope
 from lastword.errors import CertificateError, ItemError
 from lastword.lab.benchmarks import find
 from lastword.methods import correction_of, resolve
-from lastword.methods.batch_calibrated import batch_calibrated, label_set, means_of
+from lastword.methods.batch_calibrated import Running, batch_calibrated, label_set, means_of
 from lastword.methods.contract import Evidence, Facts
 from lastword.methods.gated import trace_gated
 from lastword.methods.pmi import pmi
@@ -188,7 +188,7 @@ def test_the_command_and_python_apply_a_correction():
     item = Item("Question: Which craft? Answer:", candidates, blind_prompt="Answer:")
     options = ["--prompt", item.prompt, "--blind-prompt", "Answer:"]
     options += [x for c in candidates for x in ("--candidate", c)]
-    command = ["correct", *ORGANISM, "pmi@0.5", *options]
+    command = ["correct", *ORGANISM[:2], "--method", "pmi@0.5", *options]
     decision = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     (expected,) = Decider.demo(correction="pmi@0.5").correct_many([item])
     assert decision["method"] == decision["operator"] == "pmi@0.5"
@@ -292,6 +292,28 @@ def test_a_batch_is_calibrated_by_the_mean_of_its_label_set():
     verdict = method.next(answers[5])
     assert isinstance(verdict, Ruling)
     np.testing.assert_array_equal(verdict.scores, method.scores(answers[5]))
+
+
+def test_a_running_mean_corrects_only_after_twenty_answers():
+    answers = random_answers(40)
+    running = correction_of("batch-calibrated", FACTS)
+    for i, answer in enumerate(answers):
+        ruling = running.next(answer)
+        assert isinstance(ruling, Ruling)
+        gate = ruling.gates["seen"]
+        assert (gate.value, gate.threshold, gate.holds) == (i + 1, 20, i >= 19)
+        method = batch_calibrated(FACTS, means_of(answers[: i + 1]))
+        expected = answer.trajectory.base if i < 19 else method.scores(answer)
+        np.testing.assert_allclose(ruling.scores, expected)
+
+
+def test_running_means_of_rare_label_sets_are_dropped():
+    small, counts = Running(frozenset([4]), most=2), []
+    for labels in (["a", "b"], ["c", "d"], ["a", "b"], ["e", "f"], ["a", "b"], ["c", "d"]):
+        ruling = small.next(calls([0.5, 0.5], labels))
+        assert isinstance(ruling, Ruling)
+        counts.append(ruling.gates["seen"].value)
+    assert counts == [1, 1, 2, 1, 3, 1]
 
 
 def test_content_free_prompts_are_read_only_if_the_correction_needs_them():

@@ -57,6 +57,7 @@ def bench(
         check_writable(out)
     with waiting("reading the data"):
         from lastword.lab.timing import AGAINST, bench
+        from lastword.methods.contract import require_pure
 
         templates = [] if template is None else [template]
         dataset, first = read_benchmarks([benchmark], templates, data, limit)[0]
@@ -66,6 +67,7 @@ def bench(
     if unknown := [name for name in names if name not in AGAINST]:
         raise typer.BadParameter(f"--against knows {', '.join(AGAINST)}, not {unknown}")
     decider = load_decider(options)
+    require_pure(decider.correction)
     free = decider.correction.needs.content_free
     ready = _encode(decider, dataset.items(first, content_free=free))
     # lm-evaluation-harness warns about every model that is already in memory.

@@ -22,7 +22,7 @@ from lastword.rule.theta import depth_of
 _BASE, _BASELINE = "the model's answer", "a baseline"
 
 
-@method("base-mean", "mean log-probability a token", f"{_BASE}: TRACE's b")
+@method("base-mean", "mean log-probability per token", f"{_BASE}: TRACE's b")
 def base_mean(facts: Facts) -> Method:
     """Return the mean scores at depth L."""
     return _mean_over("base-mean", [facts.depth], "mean")

@@ -3,14 +3,17 @@
 It applies to many items with one label set: the mean shows which labels the model prefers whatever
 the input. It hurts if one label is truly frequent, because the mean then reflects the truth; labels
 show which is the case. With the frozen means of a certificate the method is a pure function of the
-item. Without, it is fitted to a cell's items. It needs at least 20 items of a label set.
+item. Without, it is fitted to a cell's items, or decides by the mean over the items so far
+(`Running`). It needs at least 20 items of a label set.
 
 Source: Zhou et al., 'Batch calibration' (ICLR 2024): softmax(b) minus its mean.
 """
 
 import json
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
+from threading import Lock
 
 import numpy as np
 from scipy.special import softmax
@@ -19,9 +22,11 @@ from lastword.errors import CertificateError
 from lastword.methods.contract import Evidence, Facts, Method, Needs
 from lastword.methods.names import correction_of, method
 from lastword.rule.geometry import Scores
+from lastword.rule.operators import Gate, Ruling, Step
 
 NAME = "batch-calibrated"
 LEAST = 20  # minimum number of items of a label set before its mean is used
+MOST = 4096  # maximum number of label sets with a running mean
 
 # Mean of softmax(b) by `label_set` [labels], in the order of the sorted texts.
 Means = Mapping[str, tuple[float, ...]]
@@ -40,7 +45,7 @@ def label_set(candidates: Sequence[str]) -> str:
     compared="",
 )
 def batch_calibrated(facts: Facts, means: Means | None = None) -> Method:
-    """Return softmax(b) - mean, with one mean per label set; without means it has to be fitted."""
+    """Return softmax(b) - mean, with one mean per label set, or a running mean without means."""
 
     def score(evidence: Evidence) -> Scores | None:
         mean = (means or {}).get(label_set(evidence.candidates))
@@ -49,7 +54,45 @@ def batch_calibrated(facts: Facts, means: Means | None = None) -> Method:
     def fit(items: Iterable[Evidence]) -> Method:
         return batch_calibrated(facts, means_of(items))
 
-    return Method(NAME, Needs(frozenset([facts.depth])), score, fit=fit if means is None else None)
+    needs = Needs(frozenset([facts.depth]))
+    if means is not None:
+        return Method(NAME, needs, score)
+    return Method(NAME, needs, score, rule=Running(needs.depths).next, fit=fit)
+
+
+class Running:
+    """Batch calibration of a stream: the mean is over a label set's items so far.
+
+    An answer depends on the items before it; its gate `seen` has their number. The first 19 items
+    of a label set get the base's answer. Beyond `most` label sets, the least recently used mean is
+    dropped.
+    """
+
+    def __init__(self, depths: frozenset[int], most: int = MOST) -> None:
+        self.depths, self.most = depths, most
+        self._sums: OrderedDict[str, tuple[int, Scores]] = OrderedDict()
+        self._lock = Lock()
+
+    def next(self, evidence: Evidence) -> Step | Ruling:
+        """Read depth L, then return the scores minus the mean so far, which includes this item."""
+        base = evidence.trajectory.base
+        if np.isnan(base).any():
+            return Step(self.depths)
+        p = softmax(base)[_order(evidence.candidates)]
+        count, total = self._count(label_set(evidence.candidates), p)
+        gates = {"seen": Gate(float(count), float(LEAST), count >= LEAST)}
+        if count < LEAST:
+            return Ruling("base", base, gates)
+        return Ruling(NAME, _calibrated(evidence, total / count), gates)
+
+    def _count(self, name: str, p: Scores) -> tuple[int, Scores]:
+        with self._lock:
+            count, total = self._sums.get(name, (0, 0.0))
+            self._sums[name] = after = count + 1, total + p
+            self._sums.move_to_end(name)
+            if len(self._sums) > self.most:
+                self._sums.popitem(last=False)  # the least recently used
+            return after
 
 
 def means_of(items: Iterable[Evidence]) -> dict[str, tuple[float, ...]]:

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from lastword.errors import ItemError
+from lastword.errors import InputError, ItemError
 from lastword.rule.geometry import Inputs, Scores, Trajectory
 from lastword.rule.operators import Ruling, Step
 from lastword.rule.theta import Theta
@@ -135,8 +135,8 @@ class Method:
         aggregation: The aggregation of its scores, and of the base that it is compared with.
         rule: Function that decides an item: it returns the next step to read, or the ruling. None
             to read everything at once and choose the candidate with the highest score.
-        fit: Function that returns the method fitted to unlabelled items, which it needs before it
-            scores; None if it needs none.
+        fit: Function that returns the method fitted to unlabelled items; None if it needs none.
+            Without it, the rule's answers depend on the items before.
     """
 
     name: str
@@ -193,3 +193,16 @@ def by_tokens(name: str, scorer: TokenScorer, aggregation: Aggregation) -> Metho
         return evidence.aggregate(evidence.token_scores, aggregation)
 
     return Method(name, Needs(token_scorer=scorer), score, aggregation)
+
+
+def require_pure(method: Method) -> None:
+    """Check that a method's answers do not depend on earlier items.
+
+    Raises:
+        InputError: They do, so that batches and shards would change the answers.
+    """
+    if method.fit is not None:
+        raise InputError(
+            f"{method.name} depends on earlier items, which is not possible here: `lastword "
+            f"compare --method {method.name}` uses the mean of all, a certificate a fixed one"
+        )

@@ -83,17 +83,12 @@ def correction_of(name: str, facts: Facts) -> Method:
     """Return a method that can decide items.
 
     Raises:
-        InputError: No such method, or one that needs whole vocabularies or many items.
+        InputError: No such method, or one that needs whole vocabularies.
     """
     correction = _make(name, facts)
     if correction.needs.token_scorer is not None:
         raise InputError(
             f"{name} needs the whole vocabulary, so it is not a correction: use `lastword compare`"
-        )
-    if correction.fit is not None:
-        raise InputError(
-            f"{name} subtracts a mean over many items: `lastword compare --method {name}` uses "
-            "the mean of all, and a certificate keeps one: give it without a correction"
         )
     return correction
 

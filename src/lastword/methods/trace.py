@@ -10,7 +10,7 @@ from lastword.methods.names import method
 from lastword.rule.router import next_step
 
 
-@method("trace", "one operator an item, by geometry and I(M)", "TRACE, Algorithm 1")
+@method("trace", "one operator per item, by geometry and I(M)", "TRACE, Algorithm 1")
 def trace(facts: Facts) -> Method:
     """Return Algorithm 1, which reads only as much of an item as its steps need."""
     needs = Needs(frozenset(range(facts.depth + 1)), t=True)

@@ -78,7 +78,12 @@ def explain(decision: Decision, theta: Theta | None = None) -> str:
 
 def _sentences(decision: Decision, theta: Theta | None) -> Iterator[str]:
     if decision.method not in _BY_THE_RULE:
-        yield f"The scores of {decision.method} decide."
+        seen = decision.gates.get("seen")
+        if seen is not None and not seen.holds:
+            yield f"The mean of {decision.method} is over {seen.value:.0f} items so far."
+            yield f"It is used from {seen.threshold:.0f} on, so the model's scores stand."
+        else:
+            yield f"The scores of {decision.method} decide."
     elif len(decision.candidates) == 1:
         yield "There is one candidate, so there is nothing to choose."
         return

@@ -233,6 +233,8 @@ def _reasons(answer: Answer, written: Mapping[str, Any], *, trajectory: bool) ->
     decision = answer.decision
     if isinstance(decision, Probed):
         reasons["likeness"] = decision.likeness
+    elif (gate := decision.gates.get("seen")) is not None:
+        reasons["seen"] = int(gate.value or 0)
     if trajectory and decision.trajectory is not None:
         reasons["candidates"] = list(decision.candidates)
         reasons["trajectory"] = written.get("trajectory", decision.trajectory)

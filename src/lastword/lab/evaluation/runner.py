@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lastword.files.strict_json import strict
 from lastword.lab.evaluation.work import Work
+from lastword.methods.contract import require_pure
 from lastword.model.digest import load_digest
 from lastword.model.options import LoadOptions
 from lastword.model.weights.identity import model_name
@@ -58,13 +59,15 @@ def evaluate(
     `advance` is called with the number of items done, at the start and after every group.
 
     Raises:
-        InputError: The template cannot be rendered, or the chat template refuses every prompt.
+        InputError: The template cannot be rendered, the chat template refuses every prompt, or the
+            correction's answers depend on the order of items.
         CertificateError: The decider's certificate is for another template.
         RecordError: The cell has another run, or the disk fails.
         RunLockedError: Another process runs the same cell.
     """
     from lastword.decide.recording import records_of  # imports torch
 
+    require_pure(decider.correction)
     if decider.certificate is not None:
         decider.certificate.check_template(template_name(work.template.to_dict()))
     needs = [decider.correction.needs, *(method.needs for method in work.methods.values())]
