@@ -31,7 +31,6 @@ EXTRAS = {
     "gguf": "gguf",
     "granian": "serve",
     "huggingface_hub": "model",
-    "jsonschema": "serve",
     "lm_eval": "lab",
     "matplotlib": "lab",
     "mcp": "mcp",

@@ -13,7 +13,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from lastword import Tracer
 from lastword.errors import ModelError, UnsupportedModelError
-from lastword.model.encoder import Encoder, batches
+from lastword.model.encoder import Encoder, batches, load_encoder
+from lastword.model.options import LoadOptions
 
 TEXTS = ["the red fox", "a", "[SEP] is text here", "pay the bill today or pay more than a lot"]
 
@@ -96,6 +97,20 @@ def test_a_missing_encoder_is_an_error(tmp_path: Path, monkeypatch: pytest.Monke
         Tracer.from_pretrained("lastword/mpnet")
     with pytest.raises(ModelError, match="no encoder at"):
         Encoder(tmp_path / "none")
+
+
+def test_pickled_weights_are_read_only_if_allowed(tmp_path: Path) -> None:
+    """The rule is that of language models, and reaches the encoder from the model's options."""
+    folder = write_encoder(tmp_path / "letters")
+    safe = Encoder(folder, "cpu")
+    encoded = safe.encode(TEXTS)
+    torch.save(AutoModel.from_pretrained(folder).state_dict(), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="safetensors"):
+        load_encoder(folder, LoadOptions("", device="cpu"))
+    allowed = load_encoder(folder, LoadOptions("", device="cpu", allow_bin=True))
+    expected = safe.pooled(encoded, [DEPTH])
+    np.testing.assert_allclose(allowed.pooled(encoded, [DEPTH]), expected, rtol=1e-6)
 
 
 def test_weights_and_pooling_are_part_of_the_identity(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from lastword.cli import options as opt
 from lastword.cli.model import load_options, quiet
 from lastword.cli.output import printable
 from lastword.cli.progress import waiting
-from lastword.cli.try_ import encoders, load_readers
+from lastword.cli.try_ import encoders, load_encoders
 from lastword.tryout.table_options import TableOptions
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def label(
             return None if options is None else Tracer.from_pretrained(options)
 
         terms = Terms(alpha, delta, error, methods=CERTIFIABLE, promise=promise)
-        readers = partial(load_readers, names, loading.device)
+        readers = partial(load_encoders, names, load_options(model or "", loading))
         job = label_job(file, table, out, load_model, terms, template, readers)
 
     def started(address: str) -> None:

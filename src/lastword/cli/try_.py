@@ -16,6 +16,7 @@ from lastword.tryout.table_options import TableOptions
 
 if TYPE_CHECKING:
     from lastword.model.encoder import Encoder
+    from lastword.model.options import LoadOptions
 
 _DEFAULT = "minilm"
 
@@ -102,7 +103,7 @@ def try_(
     names = encoders(encoder, yes=yes, needed=model is None) if labels.question else []
     tracer = None if model is None else load_decider(load_options(model, loading)).tracer
     with waiting("making ready"):
-        readers = load_readers(names, loading.device)
+        readers = load_encoders(names, load_options(model or "", loading))
         job = ready(
             tracer,
             labels,
@@ -159,12 +160,12 @@ def encoders(names: list[str] | None, *, yes: bool, needed: bool) -> list[str]:
     return [_DEFAULT]
 
 
-def load_readers(names: list[str], device: str) -> "list[Encoder]":
-    """Return the encoders of some names."""
-    from lastword.model.encoder import Encoder
+def load_encoders(names: list[str], options: "LoadOptions") -> "list[Encoder]":
+    """Return the encoders of some names, loaded under the rules of the model."""
+    from lastword.model.encoder import load_encoder
 
     quiet()
-    return [Encoder(name, device) for name in names]
+    return [load_encoder(name, options) for name in names]
 
 
 def _seconds(budget: str) -> float:

@@ -36,7 +36,7 @@ from lastword.files.strict_json import to_json
 from lastword.methods import certified, correction_of, entry
 from lastword.methods.contract import Method
 from lastword.model import embedded
-from lastword.model.encoder import Encoder
+from lastword.model.encoder import Encoder, load_encoder
 from lastword.model.options import refuse_unknown
 from lastword.model.weights.identity import text_digest
 from lastword.probes.probe import Probe
@@ -196,8 +196,7 @@ class Decider:
             entry(model.correction)  # raises for an unknown method before the model is loaded
         names = ("correction", "certificate", "probes", "unlike", "template")
         encoders = [
-            one if isinstance(one, Encoder) else Encoder(one, model.device)
-            for one in model.encoders
+            one if isinstance(one, Encoder) else load_encoder(one, model) for one in model.encoders
         ]
         tracer = Tracer.from_pretrained(model) if model.name else None
         return cls(tracer, encoders=encoders, **{name: getattr(model, name) for name in names})

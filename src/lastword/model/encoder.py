@@ -23,6 +23,7 @@ from lastword.errors import ModelError, UnsupportedModelError
 from lastword.model import named
 from lastword.model.layout import lay_out_if_faster
 from lastword.model.loading import device_of, in_one_line
+from lastword.model.options import LoadOptions
 from lastword.model.weights.identity import folder_digests, text_digest
 from lastword.model.whole import require_whole
 from lastword.text.tokens import Passage
@@ -184,6 +185,20 @@ class Encoder:
             case "lasttoken":
                 one = states[rows, states.shape[1] - 1 - pooled.flip(1).int().argmax(dim=1)]
         return torch.nn.functional.normalize(one, dim=1) if self.setup.normalised else one
+
+
+def load_encoder(model: str | Path, options: LoadOptions) -> Encoder:
+    """Load an encoder on the device of a model, and under its rules for code and pickled weights.
+
+    Raises:
+        ModelError: As `Encoder`.
+    """
+    return Encoder(
+        model,
+        options.device,
+        allow_bin=options.allow_bin,
+        trust_remote_code=options.trust_remote_code,
+    )
 
 
 def is_encoder(name: str) -> bool:
