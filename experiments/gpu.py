@@ -330,9 +330,7 @@ STAGES: dict[str, Callable[[Sizes], dict[str, Any]]] = {
     stage.__name__: stage
     for stage in (machine, families, speed, probe, options, bulk, vllm, profile, memory)
 }
-FAMILY_HEAD = (
-    "\n| family | road | attention | packed, nats | from the CPU, nats |\n|---|---|---|---|---|"
-)
+FAMILY_HEAD = "\n| family | road | packed, nats | from the CPU, nats |\n|---|---|---|---|"
 
 
 def table(results: dict[str, Any]) -> Iterator[str]:
@@ -381,12 +379,12 @@ def speed_table(timed: dict[str, Any], vllm_seconds: float | None) -> Iterator[s
 
 
 def family_row(entry: tuple[str, dict[str, Any]]) -> str:
-    """Return the row of a family: road, attention, differences from plain runs and the CPU."""
+    """Return the row of a family: road, differences from plain runs and the CPU."""
     name, result = entry
     if "refused" in result:
-        return f"| {name} | refused: {result['refused']} | | | |"
+        return f"| {name} | refused: {result['refused']} | | |"
     check = result["check"]
-    cells = f"{check['road']} | {check['attention']} | {check['packed']:.1e}"
+    cells = f"{check['road']} | {check['packed']:.1e}"
     return f"| {name} | {cells} | {result['nats_from_cpu']:.1e} |"
 
 

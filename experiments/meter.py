@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import psutil
 import torch
 
@@ -58,12 +59,15 @@ def metered(tracer: Tracer, clock: Clock = time.perf_counter) -> Iterator[Meter]
     def reads(hidden: Any, *_: Any, **__: Any) -> None:
         meter.reads += len(hidden)
 
+    def reads_directly(states: Any, _: Any, depths: Any) -> None:
+        meter.reads += len(np.unique(states.reads)) * len(depths)
+
     backbone, readout, scorer = tracer.backbone, tracer.readout, tracer.scorer
     stages: list[tuple[Any, str, str, Callable[..., Any]]] = [
         (tracer, "plan", "plan", lambda *_: None),
         (backbone, "_capture", "trunk", tokens),
         (readout, "logits", "readout", reads),
-        (readout, "log_probs", "readout", reads),
+        (readout, "_read_direct", "readout", reads_directly),
         (scorer, "log_probs", "scorer", lambda *_: None),
     ]
     # Set on the instances, so that deleting the attribute restores the method of the class.

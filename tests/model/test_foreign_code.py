@@ -224,7 +224,7 @@ def test_an_adapter_has_the_invariant_of_the_merged_model(base, adapter, run):
 
 
 @pytest.mark.parametrize(
-    ("revision", "words"), [("../x", "../x names no revision of org/m"), (["v2"], "get it whole")]
+    ("revision", "words"), [("../x", "'../x' names no revision of org/m"), (["v2"], "get it whole")]
 )
 def test_an_invalid_revision_of_an_adapters_base_is_refused(spoiled, revision, words):
     assert words in refusal(spoiled(base_model_name_or_path="org/m", revision=revision))
