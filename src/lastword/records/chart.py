@@ -12,7 +12,7 @@ from markupsafe import Markup
 from lastword.records.marks import Role
 
 _ROLES: tuple[Role, ...] = ("corrected", "base", "mix", "truthful", "early", "winner")
-_KEYS, _KEY_HEIGHT = 3, 15  # names per line
+_KEYS, _KEY_HEIGHT = 2, 15  # names per line
 _FEW = 20  # points from which a line has no marks
 _WIDTH, _HEIGHT = 460, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 448, 48, 254

@@ -21,7 +21,7 @@ from lastword.records.document import compress, document
 from lastword.trust.automation import ERRORS
 from lastword.tryout.contest import SIMPLE
 from lastword.tryout.verdict import MODEL, Answered, DepthAccuracy, Standing, Verdict
-from lastword.tryout.words import score
+from lastword.tryout.words import rounded, score
 
 FILE = "index.html"
 _ASSETS = Path(__file__).parent / "assets"
@@ -76,7 +76,7 @@ def _tiles(verdict: Verdict) -> dict[str, str]:
     error = answered.error or ERRORS[1]
     tiles = {"Accuracy" if best.worth is None else "Mean recall": score(best, contest)}
     if certificate.net_at_least is not None:
-        tiles["Certified gain"] = f"{100 * certificate.net_at_least:.2g} points or more"
+        tiles["Certified gain"] = f"{rounded(certificate.net_at_least)} points or more"
     elif model is not None:
         tiles["Gain, not proven"] = (
             f"{100 * (contest.value(best) - contest.value(model)):+.1f} points"
@@ -90,7 +90,7 @@ def _tiles(verdict: Verdict) -> dict[str, str]:
     if model is None:
         tiles["Compute"] = "no language model"
     elif contest.cost is not None:
-        tiles["Compute"] = f"{100 * contest.cost:.2g}% of the model’s"
+        tiles["Compute"] = f"{rounded(contest.cost)}% of the model’s"
     return tiles
 
 

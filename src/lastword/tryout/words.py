@@ -140,11 +140,16 @@ def score(line: Standing, contest: Standings) -> str:
     return percent(contest.value(line))
 
 
+def rounded(share: float) -> str:
+    """Return a share in percent with two digits, without an exponent."""
+    return f"{float(f'{100 * share:.2g}'):g}"
+
+
 def gain(least: float | None) -> str:
     """Return a bound as text, such as `at least 9.2 points`; 0 becomes `more than 0`."""
     if not least:
         return "more than 0 points of accuracy"
-    points = f"{100 * least:.2g}"
+    points = rounded(least)
     return f"at least {points} point{'' if points == '1' else 's'} of accuracy"
 
 
@@ -153,7 +158,7 @@ def _cost(answers: float | None) -> str:
         return "It reads every layer, with the text and without."
     if answers < _FREE:
         return "It takes next to no compute."
-    return f"It takes {float(f'{100 * answers:.2g}'):g}% of the compute of the model's answer."
+    return f"It takes {rounded(answers)}% of the compute of the model's answer."
 
 
 def _sure(verdict: Verdict) -> str:
