@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from lastword.files.strict_json import strict
 from lastword.lab.evaluation.work import Work
-from lastword.methods.contract import require_pure
 from lastword.model.digest import load_digest
 from lastword.model.options import LoadOptions
 from lastword.model.weights.identity import model_name
@@ -66,6 +65,7 @@ def evaluate(
         RunLockedError: Another process runs the same cell.
     """
     from lastword.decide.recording import records_of  # imports torch
+    from lastword.methods.contract import require_pure
 
     require_pure(decider.correction)
     if decider.certificate is not None:
