@@ -17,3 +17,8 @@ def counted(count: int, noun: str) -> str:
 def percent(share: float) -> str:
     """Return `61.3%`; a dash if there is no number."""
     return "–" if share != share else f"{100 * share:.1f}%".replace(".0%", "%")
+
+
+def two_digits(share: float, sign: str = "") -> str:
+    """Return a share in percent with two digits: `4.8`, `150`; the sign `+` shows it always."""
+    return f"{float(f'{100 * share:.2g}'):{sign}g}"

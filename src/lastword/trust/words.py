@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from lastword.files.wording import counted, percent
+from lastword.files.wording import counted, percent, two_digits
 from lastword.trust.automation import Automation, Rung, estimates, labels_to_prove
 from lastword.trust.claims import ControlResults, Finding
 from lastword.trust.policy import GATED, Policy
@@ -183,9 +183,9 @@ def _worth(finding: Finding) -> str:
     assert finding.chosen is not None
     worth, evidence = finding.worth, finding.chosen.evidence
     bound = worth["net_at_least"]
-    least = f"at least {100 * bound:+.2g}" if bound else "more than 0"
+    least = f"at least {two_digits(bound, '+')}" if bound else "more than 0"
     return (
-        f"{100 * worth['net']:+.2g} corrected in 100 answers ({least}). Of "
+        f"{two_digits(worth['net'], '+')} corrected in 100 answers ({least}). Of "
         f"{counted(finding.base_right, 'right answer')} {evidence.broken} are broken, and of "
         f"{counted(evidence.overrides, 'override')} {evidence.fixed} correct a wrong answer"
     )

@@ -14,14 +14,14 @@ from typing import Any
 from markupsafe import Markup
 
 from lastword.errors import InputError
-from lastword.files.wording import percent
+from lastword.files.wording import percent, two_digits
 from lastword.files.writing import write_text
 from lastword.records.chart import line_chart
 from lastword.records.document import compress, document
 from lastword.trust.automation import ERRORS
 from lastword.tryout.contest import SIMPLE
 from lastword.tryout.verdict import MODEL, Answered, DepthAccuracy, Standing, Verdict
-from lastword.tryout.words import rounded, score
+from lastword.tryout.words import score
 
 FILE = "index.html"
 _ASSETS = Path(__file__).parent / "assets"
@@ -76,7 +76,7 @@ def _tiles(verdict: Verdict) -> dict[str, str]:
     error = answered.error or ERRORS[1]
     tiles = {"Accuracy" if best.worth is None else "Mean recall": score(best, contest)}
     if certificate.net_at_least is not None:
-        tiles["Certified gain"] = f"{rounded(certificate.net_at_least)} points or more"
+        tiles["Certified gain"] = f"{two_digits(certificate.net_at_least)} points or more"
     elif model is not None:
         tiles["Gain, not proven"] = (
             f"{100 * (contest.value(best) - contest.value(model)):+.1f} points"
@@ -90,7 +90,7 @@ def _tiles(verdict: Verdict) -> dict[str, str]:
     if model is None:
         tiles["Compute"] = "no language model"
     elif contest.cost is not None:
-        tiles["Compute"] = f"{rounded(contest.cost)}% of the model’s"
+        tiles["Compute"] = f"{two_digits(contest.cost)}% of the model’s"
     return tiles
 
 

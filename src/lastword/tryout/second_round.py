@@ -23,7 +23,7 @@ from lastword.decide.answerers import Reading
 from lastword.decide.decider import Decider
 from lastword.errors import InputError
 from lastword.files.strict_json import from_json, to_json
-from lastword.files.wording import counted
+from lastword.files.wording import counted, two_digits
 from lastword.probes.probe import Probe
 from lastword.trust.automation import Automation, Ladder, Rung, labels_to_prove, plan
 from lastword.trust.certificate import Certificate, now
@@ -277,10 +277,10 @@ class SecondRound:
         )
         if not proven:
             return f"Not proven (p = {drawn.p:.2g}, level {drawn.level(delta):.2g}): {counts}"
-        least = 100 * drawn.gain_bound(drawn.level(delta))
+        least = drawn.gain_bound(drawn.level(delta))
         return (
             f"Proven with {100 * (1 - delta):g}% confidence: accuracy rises by "
-            f"{f'at least {least:.2g} points' if least else 'more than 0 points'}; {counts}"
+            f"{f'at least {two_digits(least)} points' if least else 'more than 0 points'}; {counts}"
         )
 
     @property

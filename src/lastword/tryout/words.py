@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from lastword.decide.decision_prompt import DecisionPrompt
 from lastword.decide.templates import TEMPLATES
-from lastword.files.wording import counted, percent
+from lastword.files.wording import counted, percent, two_digits
 from lastword.probes.trajectory import TrajectoryProbe
 from lastword.trust.automation import ERRORS
 from lastword.trust.policy import is_probe
@@ -140,16 +140,11 @@ def score(line: Standing, contest: Standings) -> str:
     return percent(contest.value(line))
 
 
-def rounded(share: float) -> str:
-    """Return a share in percent with two digits, without an exponent."""
-    return f"{float(f'{100 * share:.2g}'):g}"
-
-
 def gain(least: float | None) -> str:
     """Return a bound as text, such as `at least 9.2 points`; 0 becomes `more than 0`."""
     if not least:
         return "more than 0 points of accuracy"
-    points = rounded(least)
+    points = two_digits(least)
     return f"at least {points} point{'' if points == '1' else 's'} of accuracy"
 
 
@@ -158,7 +153,7 @@ def _cost(answers: float | None) -> str:
         return "It reads every layer, with the text and without."
     if answers < _FREE:
         return "It takes next to no compute."
-    return f"It takes {rounded(answers)}% of the compute of the model's answer."
+    return f"It takes {two_digits(answers)}% of the compute of the model's answer."
 
 
 def _sure(verdict: Verdict) -> str:
