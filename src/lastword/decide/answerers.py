@@ -40,7 +40,7 @@ State = Float[np.ndarray, " width"]
 
 @dataclass(frozen=True)
 class Reading:
-    """How much is read: `whole` for every depth, and `blind` for every depth without the input."""
+    """The extent of a reading: `whole`, every depth; `blind`, every depth without the input."""
 
     whole: bool = False
     blind: bool = False
@@ -276,7 +276,7 @@ class ByLinear:
 
     @property
     def _scope(self) -> Scope | None:
-        """How much of the model's scores is read; None if they are never needed."""
+        """The part of the model's scores that is read; None if they are never needed."""
         if self.fit.stack is not None:
             return Scope("base", "base")
         return None if self.probe.threshold is None else Scope("base", "none")

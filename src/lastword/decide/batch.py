@@ -24,7 +24,7 @@ Read = Literal["decide", "all", "base"]
 
 @dataclass(frozen=True)
 class Scope:
-    """How much of every item is read, and the correction that decides.
+    """The part of every item that is read, and the correction that decides.
 
     Attributes:
         read: `decide` reads what the decision needs, `all` every depth and T, `base` depth L.

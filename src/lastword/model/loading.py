@@ -101,7 +101,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How weights are loaded; the method of a stored quantisation, which loading changes."""
+    """The way weights are loaded; the method of a stored quantisation, which loading changes."""
 
     base: LoadOptions
     config: Any

@@ -62,7 +62,7 @@ class Published:
 
     @property
     def advice(self) -> str:
-        """How to get the file, in one line."""
+        """The way to get the file, in one line."""
         return f"`{self.command}` fetches it once ({self.size / 1e6:.0f} MB)"
 
 

@@ -113,7 +113,7 @@ class PlainTable:
 
     @cached_property
     def marks(self) -> list[list[str]]:
-        """What each row has in common with others of its group: its group's name, and its text."""
+        """The marks that a row shares with others of its group: the group's name, and its text."""
         pairs = zip(self.cells("group"), map(normal, self.cells("text")), strict=True)
         return [
             [f"{kind} {key}" for kind, key in (("group", group), ("text", text)) if key]
@@ -122,7 +122,7 @@ class PlainTable:
 
     @property
     def subject(self) -> Predictions:
-        """What a certificate is for: the system, the sha256 of all rows in canonical JSON."""
+        """The subject of a certificate: the system, the sha256 of all rows in canonical JSON."""
         lines = (json.dumps(dict(row), ensure_ascii=False, sort_keys=True) for row in self.rows)
         answerers = {*self.cells("answerer")[self.labelled]}
         answerer = answerers.pop() if len(answerers) == 1 else ""

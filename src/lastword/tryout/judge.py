@@ -53,7 +53,7 @@ _TAIL = (1 - 0.95) / 2  # probability below, and above, a 95% interval
 
 @dataclass(frozen=True, eq=False)
 class Proven:
-    """What the labels of a test prove.
+    """The statements that the labels of a test prove.
 
     Attributes:
         outcome: The test of a gain over the model; None if there are too few labels, or no model.

@@ -1,4 +1,4 @@
-"""What a trial gives its user: the probe and the certificate to serve, and its folder's files."""
+"""The result of a trial: the probe and the certificate to serve, and its folder's files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -212,7 +212,7 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class Answered:
-    """Which share of texts is answered at which error; other texts go to a person.
+    """The shares of texts that are answered at some errors; other texts go to a person.
 
     Attributes:
         estimates: The share that `best` answers at 5, 10 and 20% error, by cross-validation.
