@@ -25,7 +25,8 @@ from lastword.lab.evaluation.controls import Controls, controls
 from lastword.lab.evaluation.statistics import Interval, Judgement, judge
 from lastword.lab.report import draw
 from lastword.lab.report.comparison import ORACLE, Comparison, read_comparisons
-from lastword.lab.report.dependence import Dependence, Gain, by_depth_panel, dependence
+from lastword.lab.report.dependence import Dependence, Gain, dependence
+from lastword.lab.report.figures import model_name
 from lastword.lab.report.table import Column, Table, Value, to_markdown
 from lastword.methods import resolve
 from lastword.model.embedded import EMBEDDED
@@ -655,7 +656,7 @@ def choices_table(shown: Sequence[Shown]) -> Table:
 
 
 def _choices_row(one: Shown, result: Dependence) -> tuple[Value, ...]:
-    half, last = result.depth // 2, result.depth
+    half, last = (len(result.sighted) - 1) // 2, len(result.sighted) - 1
     alike = [same(one.cell, depth) for depth in (half, last)]
     shares = (*alike, result.sighted[half], result.blind[half])
     return (one.title, one.model, *(100 * float(share) for share in shares))
@@ -713,12 +714,13 @@ def gains(shown: Sequence[Shown]) -> draw.Figure:
 @draw.styled
 def depths(shown: Sequence[Shown]) -> draw.Figure:
     """Return the figure of MC1 by depth, with and without the question."""
-    compared = [
-        replace(one.dependence, model=one.model, benchmark=one.title)
-        for one in shown
-        if one.dependence is not None
-    ]
+    compared = [(one, one.dependence) for one in shown if one.dependence is not None]
     canvas, panels = draw.canvas(len(compared), columns=2)
-    for axes, one in zip(panels, compared, strict=True):
-        by_depth_panel(axes, one)
+    for axes, (one, both) in zip(panels, compared, strict=True):
+        higher = bool(both.sighted[-1] >= both.blind[-1])
+        title = f"{model_name(one.model)}\n{one.title}, {both.items} items"
+        draw.label(axes, title, "depth", "MC1, points")
+        x = range(len(both.sighted))
+        draw.line(axes, x, 100 * both.blind, "other", "blind", above=not higher)
+        draw.line(axes, x, 100 * both.sighted, "corrected", "read", above=higher)
     return draw.Figure("evidence-depths", "MC1 by depth", "", canvas)

@@ -22,8 +22,7 @@ from lastword.lab.report.ablation import deltas
 from lastword.lab.report.published import paper_model, read_published
 from lastword.lab.report.table import number
 from lastword.records.cells import mean_defined, read_cells
-from lastword.records.readings import Readings, read
-from lastword.records.variant import Variant
+from lastword.records.readings import AblatedRule, Readings, read
 
 RESULTS = Path(__file__).parent / "results"
 RECORDS = [RESULTS / "evidence" / name for name in ("own", "jobs")]
@@ -117,13 +116,16 @@ def scorer_rows(models: Mapping[str, list[Readings]]) -> Iterator[list[str]]:
     for model, cells in models.items():
         yield [
             model,
-            *(gain([c.by_reading(n) for c in cells], np.inf) for n in cells[0].t_readings),
+            *(
+                gain([c.by_scorer(c.t_readings[n]) for c in cells], np.inf)
+                for n in cells[0].t_readings
+            ),
         ]
 
 
 def gain(cells: Sequence[Readings], invariant: float) -> str:
     """Return the mean changes of MC1 and MC2 in points, if I(M) had a value."""
-    rule = replace(Variant(THETA), invariant=invariant)
+    rule = replace(AblatedRule(THETA), invariant=invariant)
     changes = np.array([deltas(cell, rule) for cell in cells], dtype=float)
     return ", ".join(number(100 * mean_defined(column), "+.2f") for column in changes.T)
 

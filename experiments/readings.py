@@ -19,8 +19,7 @@ from lastword import Theta
 from lastword.lab.report.ablation import deltas
 from lastword.lab.report.published import read_published
 from lastword.records.cells import read_cells
-from lastword.records.readings import Readings, read
-from lastword.records.variant import Variant
+from lastword.records.readings import AblatedRule, Readings, read
 
 PUBLISHED = {"halueval-qa": "halueval-qa", "fib": "halueval-sum", "truthfulqa": "truthfulqa"}
 
@@ -34,19 +33,26 @@ def paper_gains() -> dict[str, np.ndarray]:
     }
 
 
+def _gain(cell: Readings, name: str, rule: AblatedRule) -> list[float]:
+    return deltas(cell.by_scorer(cell.t_readings[name]), rule)
+
+
 def main(folder: str) -> None:
     """Print the gains of each model, then their means and the distance from the paper."""
     runs: dict[str, dict[str, Readings]] = {}
     for cell in read_cells(Path(folder)):
         runs.setdefault(cell.model, {})[cell.benchmark] = read(cell, Theta())
-    mix = replace(Variant(Theta()), invariant=np.inf)
+    mix = replace(AblatedRule(Theta()), invariant=np.inf)
     published = paper_gains()
     names = next(iter(next(iter(runs.values())).values())).t_readings
     print("| model | reading |", " | ".join(published), "| distance |")
     print("|---|---|", "--:|" * (len(published) + 1), sep="")
     for name in names:
         gains = {
-            model: [100 * np.array(deltas(run[b].by_reading(name), mix)) for b in published]
+            model: [
+                100 * np.array(deltas(run[b].by_scorer(run[b].t_readings[name]), mix))
+                for b in published
+            ]
             for model, run in runs.items()
         }
         gains["mean"] = list(np.mean([*gains.values()], axis=0))

@@ -1,11 +1,10 @@
-"""Gain that depends on the question: against an item-by-item computation, and its figure."""
+"""Gain that depends on the question: against an item-by-item computation."""
 
 import numpy as np
 import pytest
-from drawn import bars, curves, title
-from synthetic import cells, synthetic_cell, synthetic_grid, whole
+from synthetic import cells, synthetic_cell, whole
 
-from lastword.lab.report.dependence import dependence, dependence_figure
+from lastword.lab.report.dependence import dependence
 from lastword.records.cells import summarise
 from lastword.records.metrics import mc1
 from lastword.rule import geometry, router
@@ -18,11 +17,6 @@ THETA = Theta()
 @pytest.fixture(scope="module", params=[2.0, 0.5], ids=["mix", "early"])
 def cell(request):
     return cells(synthetic_cell(items=80, invariant=request.param, blind="all"))[0]
-
-
-@pytest.fixture(scope="module")
-def dependences():
-    return [dependence(cell, THETA) for cell in cells(synthetic_grid(2, 40, blind="all"))]
 
 
 def gains(items, names):
@@ -98,19 +92,3 @@ def test_items_without_blind_trajectory_are_left_out():
     read = dependence(part, THETA)
     assert read.items == len(items) < len(part.mc1_places)
     assert read.gains[0].sighted == pytest.approx((items["mc1"] - items["mc1_base"]).mean())
-
-
-def test_the_figure_shows_both_curves_and_gains_of_at_most_twelve_cells(dependences):
-    figure = dependence_figure(dependences)
-    for one, depths, pair in zip(dependences, figure.axes[::2], figure.axes[1::2], strict=True):
-        lines = {name: y for name, _, y in curves(depths)}
-        np.testing.assert_allclose(lines["read"], 100 * one.sighted)
-        np.testing.assert_allclose(lines["blind"], 100 * one.blind)
-        drawn = bars(pair)
-        assert drawn["question read"] == pytest.approx([100 * gain.sighted for gain in one.gains])
-        assert drawn["left out"] == pytest.approx([100 * gain.blind for gain in one.gains])
-        names = [label.get_text() for label in pair.get_xticklabels()]
-        assert names == [gain.name for gain in one.gains]
-        assert f"{100 * one.gains[0].needs:+.1f}" in title(pair)
-    many = dependence_figure(dependences * 3)
-    assert len(many.axes) == 24 and "The table has 6 more cells." in many.caption

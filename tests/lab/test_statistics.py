@@ -21,8 +21,7 @@ from lastword.lab.report.ablation import deltas
 from lastword.lab.report.published import read_published
 from lastword.records.cells import Cell, CellCounts, summarise
 from lastword.records.metrics import calibration_error, mc1, mc3
-from lastword.records.readings import read
-from lastword.records.variant import Variant
+from lastword.records.readings import AblatedRule, read
 from lastword.rule.theta import Theta
 from lastword.trust.paired import folded, mcnemar
 from lastword.trust.testing import holm
@@ -226,7 +225,7 @@ def test_a_cell_with_only_failed_items_is_undefined():
         isnan(v) for v in (summary.mc1, summary.mc2, summary.ece, summary.scalar, summary.invariant)
     )
     assert verdict.finding == "unlabelled"
-    assert all(isnan(v) for v in deltas(read(cell, Theta()), Variant()))
+    assert all(isnan(v) for v in deltas(read(cell, Theta()), AblatedRule()))
     assert summarise(Cell({**cell.info, "invariant": 0.5}, cell.parts)).invariant == 0.5
 
 

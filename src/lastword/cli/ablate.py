@@ -31,12 +31,12 @@ def ablate(
         parted = read_cells(runs)
         require_counted(parted)
         readings = [read(cell, theta) for cell in parted]
-        tables = [
+        contents = (
             ablation.necessity_table(ablation.necessity(readings, theta)),
             ablation.sweep_table(ablation.sweeps(readings, theta), theta),
-        ]
-        if rows := ablation.by_reading(readings, theta):
-            tables.append(ablation.reading_table(rows, theta))
+            ablation.reading_table(readings, theta),
+        )
+        tables = [table for table in contents if table is not None]
         warnings = unfinished(runs)
     for warning in warnings:
         say(f"lastword: {warning}")

@@ -20,6 +20,7 @@ PerItem = Float[np.ndarray, " items"]
 Places = Int[np.ndarray, " places"]
 Rows = Float[np.ndarray, "items candidates"]
 Truths = Bool[np.ndarray, "items candidates"]
+ByDepth = Float[np.ndarray, "items depths"]
 Metric = Callable[[Rows, Truths], PerItem]
 
 
@@ -102,9 +103,7 @@ def mc3_rows(scores: Rows, truthful: Truths) -> Float[np.ndarray, " items"]:
     return share
 
 
-def mc1_by_depth(
-    S: Float[np.ndarray, "items candidates depths"], truthful: Truths
-) -> Float[np.ndarray, "items depths"]:
+def mc1_by_depth(S: Float[np.ndarray, "items candidates depths"], truthful: Truths) -> ByDepth:
     """Return MC1 of the scores at every depth, padded as in `mc1_rows`; nan where unread."""
     count, candidates, depths = S.shape
     rows, truths = S.swapaxes(1, 2).reshape(-1, candidates), np.repeat(truthful, depths, axis=0)

@@ -5,19 +5,21 @@ compared with any thresholds. Only one piece of the trajectories is in memory at
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy.special import log_softmax
 
 from lastword.errors import RecordError
 from lastword.records.cells import Cell, column
-from lastword.records.metrics import PerItem, Places, mc1_rows, mc2_rows
+from lastword.records.metrics import PerItem, Places
 from lastword.rule import geometry
 from lastword.rule.operators import OPERATORS
 from lastword.rule.theta import Theta
 
 Padded = Float[np.ndarray, "items candidates"]
+Operators = Int[np.ndarray, " items"]  # indices in the table of operators
 
 NAMES = tuple(OPERATORS)
 BASE, DECISIVE, MIX, EARLY = (NAMES.index(n) for n in ("base", "decisive", "mix", "early"))
@@ -25,6 +27,23 @@ OVERRIDING = (DECISIVE, MIX, EARLY)
 
 _NUMBERS = ("d_eff", "log_ratio", "entropy", "sharper", "shift", "confidence")
 _VECTORS = ("base", "decisive", "early", "t")
+
+
+@dataclass(frozen=True)
+class AblatedRule:
+    """Algorithm 1 with at most one component replaced.
+
+    Attributes:
+        candidate_space: Items in the candidate-space regime (method, section 4): those with
+            d_eff > tau_dim, all (including n = 2, with the three gates), or none.
+        dropped: Operators that are replaced by the base.
+        invariant: Value used instead of every model's I(M); None for I(M).
+    """
+
+    theta: Theta = field(default_factory=Theta)
+    candidate_space: Literal["routed", "always", "never"] = "routed"
+    dropped: frozenset[str] = frozenset()
+    invariant: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +61,6 @@ class Readings:
         decisive: q, log pi at the decisive layer [items, candidates].
         t_readings: t by reading of the scorer, if every item has it [items, candidates].
         invariant_readings: I(M) by its readings, as in the run; {} without them.
-        moved: By overriding operator, S minus S without the question at the deciding depth (l*, L
-            for mix, 0 for early), in nats; nan for an item that was not read without the question
-            [items, candidates]. {} if none was.
     """
 
     invariant: PerItem
@@ -61,59 +77,47 @@ class Readings:
     t: Padded
     t_readings: dict[str, Padded]
     invariant_readings: dict[str, float]
-    moved: dict[int, Padded]
     present: Bool[np.ndarray, "items candidates"]
     truthful: Bool[np.ndarray, "items candidates"]
     counts_mc1: Bool[np.ndarray, " items"]
     counts_mc2: Bool[np.ndarray, " items"]
-    _gains: dict[tuple[int, float], tuple[PerItem, PerItem]] = field(
-        init=False, default_factory=dict, repr=False
-    )
 
-    @property
-    def read_blind(self) -> bool:
-        """True if an item was read without the question."""
-        return bool(self.moved)
+    def by_scorer(self, t: Padded) -> "Readings":
+        """Return the readings with these scores by T, and all that depends on them."""
+        several, row = self.present.sum(axis=1) > 1, np.arange(len(t))
+        base, masked = (np.where(self.present, u, -np.inf) for u in (self.base, t))
+        sharper = np.full(len(t), np.nan)
+        margins = (geometry.margins(u[several, :, None])[:, 0] for u in (masked, base))
+        sharper[several] = np.subtract(*margins)
+        top = base.argmax(axis=1)
+        t = np.where(self.present, t, 0.0)
+        return replace(self, t=t, sharper=sharper, shift=t[row, top] - self.base[row, top])
 
-    def by_reading(self, name: str) -> "Readings":
-        """Return the readings with t, and all that depends on it, by another reading of T."""
-        t, present, row = self.t_readings[name], self.present, np.arange(len(self.d_eff))
-        top = np.where(present, self.base, -np.inf).argmax(axis=1)
-        several = present.sum(axis=1) > 1
-        sharper = np.full(len(row), np.nan)
-        widths = (np.where(present, u, -np.inf)[several] for u in (t, self.base))
-        sharper[several] = np.subtract(*(geometry.margins(u[:, :, None])[:, 0] for u in widths))
-        shift = t[row, top] - self.base[row, top]
-        return replace(self, t=t, sharper=sharper, shift=shift)
-
-    def scores(self, operator: int, eta: float) -> Padded:
-        """Return u by one operator, given by its index; the padding is not masked."""
-        if operator != MIX:
-            vector: Padded = getattr(self, NAMES[operator])
-            return vector
+    def decide(self, rule: AblatedRule) -> tuple[Operators, Padded]:
+        """Return the operator of each item, and u in nats with -inf in the padding."""
+        operators = self._operators(rule)
+        eta = rule.theta.eta
         mixing = np.where(self.shift > 0, eta, -eta)[:, None]  # lambda, Eq. 17
-        mixed: Padded = (1 - mixing) * self.base + mixing * self.t
-        return mixed
+        mixed = (1 - mixing) * self.base + mixing * self.t
+        choices = [(operators == place)[:, None] for place in OVERRIDING]
+        u = np.select(choices, [self.decisive, mixed, self.early], self.base)
+        return operators, np.where(self.present, u, -np.inf)
 
-    def gains(self, operator: int, eta: float) -> tuple[PerItem, PerItem]:
-        """Return the gain in MC1 and in MC2 of each item that an operator answers.
-
-        They are cached by operator and eta, and nan for items that do not count.
-        """
-        key = (operator, eta if operator == MIX else 0.0)  # only the mix depends on eta
-        if key not in self._gains:
-            base, corrected = self._shares(BASE, 0.0), self._shares(*key)
-            self._gains[key] = (corrected[0] - base[0], corrected[1] - base[1])
-        return self._gains[key]
-
-    def _shares(self, operator: int, eta: float) -> tuple[PerItem, PerItem]:
-        """Return MC1 and MC2 of each item by one operator's scores; nan if it does not count."""
-        first, second = (np.full(len(self.d_eff), np.nan) for _ in range(2))
-        items = self.counts_mc1 | self.counts_mc2
-        u = np.where(self.present, self.scores(operator, eta), -np.inf)[items]
-        first[items] = mc1_rows(u, self.truthful[items])
-        second[items] = mc2_rows(u, self.truthful[items])
-        return first, second
+    def _operators(self, rule: AblatedRule) -> Operators:
+        theta = rule.theta
+        forced = rule.invariant is not None
+        invariant = np.full_like(self.d_eff, rule.invariant) if forced else self.invariant
+        by_d_eff = {"routed": theta.tau_dim, "always": -np.inf, "never": np.inf}
+        spatial = self.d_eff > by_d_eff[rule.candidate_space]
+        gates = self.changes & (self.log_ratio > theta.tau_logr) & (self.entropy > theta.tau_H)
+        mixes = invariant > theta.tau_I
+        # A mix with eta = 0 is the base: lambda = 0 (method, section 6).
+        sharper = (self.sharper > 0) & (theta.eta > 0)
+        fires: list[np.ndarray] = [spatial & gates, ~spatial & mixes & sharper]
+        fires += [~spatial & ~mixes & (self.confidence < theta.gamma)]
+        names = [NAMES[place] for place in OVERRIDING]
+        allowed = [fire & (n not in rule.dropped) for fire, n in zip(fires, names, strict=True)]
+        return np.select(allowed, OVERRIDING, BASE)
 
 
 def read(cell: Cell, theta: Theta, *, blind: bool = False) -> Readings:
@@ -125,12 +129,11 @@ def read(cell: Cell, theta: Theta, *, blind: bool = False) -> Readings:
     Raises:
         RecordError: A trajectory, t or I(M) is missing: the run did not read everything.
     """
-    names = ("blind_trajectory",) if blind else ("trajectory", "blind_trajectory", "t_readings")
+    trajectory, *others = ("blind_trajectory",) if blind else ("trajectory", "t_readings")
     t = cell.scores["blind_t_scores" if blind else "t_scores"]
     r = _blank(cell, t)
-    for items, table in cell.pieces(*names):
-        S = cell.stack(items, table[names[0]])
-        without = None if blind else cell.stack(items, table["blind_trajectory"])
+    for items, table in cell.pieces(trajectory, *others):
+        S = cell.stack(items, table[trajectory])
         some = ~np.isnan(S[:, 0]).all(axis=1) if blind else np.ones(len(S), dtype=bool)
         if np.isnan(S[some]).any():
             raise _unread(cell, "depths of a trajectory")
@@ -140,22 +143,13 @@ def read(cell: Cell, theta: Theta, *, blind: bool = False) -> Readings:
         counts = cell.present[items].sum(axis=1) * some
         for count in np.unique(counts[some]).tolist():
             alike = np.flatnonzero(counts == count)
-            _fill(r, items[alike], S[alike, :count], t[items[alike], :count], theta)
-            if without is not None:
-                _fill_moved(r, items[alike], S[alike, :count], without[alike, :count], theta)
-        if not blind and not table["t_readings"].null_count:
-            _keep_readings(r, items, cell.stack_by_name(items, table["t_readings"]))
-    for name, t_scores in list(r.t_readings.items()):
-        if np.isnan(t_scores).any():
-            del r.t_readings[name]
-    return r
-
-
-def _keep_readings(r: Readings, items: Places, readings: dict[str, Padded]) -> None:
-    """Store t by reading for some items that all have it."""
-    for name, t in readings.items():
-        stored = r.t_readings.setdefault(name, np.where(r.present, np.nan, 0.0))
-        stored[items] = np.where(r.present[items], t, 0.0)
+            _fill(r, items[alike], S[alike, :count], theta)
+        if others and not table["t_readings"].null_count:
+            for name, scores in cell.stack_by_name(items, table["t_readings"]).items():
+                r.t_readings.setdefault(name, np.full(t.shape, np.nan))[items] = scores
+    for name in [name for name, scores in r.t_readings.items() if np.isnan(scores).any()]:
+        del r.t_readings[name]
+    return r.by_scorer(t)
 
 
 def _blank(cell: Cell, t: Padded) -> Readings:
@@ -171,7 +165,6 @@ def _blank(cell: Cell, t: Padded) -> Readings:
         invariant_readings={name: v for name, v in invariants.items() if v is not None},
         invariant=invariant,
         changes=np.zeros(len(items), dtype=bool),
-        moved={},
         present=cell.present,
         truthful=cell.truthful,
         counts_mc1=items["mc1_base"].notna().to_numpy(dtype=bool) & read,
@@ -181,7 +174,7 @@ def _blank(cell: Cell, t: Padded) -> Readings:
     )
 
 
-def _fill(r: Readings, items: Places, S: np.ndarray, t: np.ndarray, theta: Theta) -> None:
+def _fill(r: Readings, items: Places, S: np.ndarray, theta: Theta) -> None:
     """Compute the readings of items of one shape, by the formulas of `lastword.rule.geometry`."""
     # S[item, candidate, depth]: b is its last slice. q is the slice at l*, which differs from item
     # to item and is therefore gathered by (row, layer).
@@ -192,27 +185,12 @@ def _fill(r: Readings, items: Places, S: np.ndarray, t: np.ndarray, theta: Theta
     q = log_softmax(S[row, :, layer], axis=1)
     r.d_eff[items] = geometry.effective_dimension(window)
     r.changes[items] = q.argmax(axis=1) != top
-    r.shift[items] = t[row, top] - b[row, top]
     if count > 1:
         r.log_ratio[items] = geometry.log_margin_ratio(window, b, theta.delta_r)
         r.entropy[items] = geometry.normalised_entropy(b)
-        r.sharper[items] = np.subtract(*(geometry.margins(u[:, :, None])[:, 0] for u in (t, b)))
         r.confidence[items] = b[row, top]
-    for kind, values in ((r.base, b), (r.decisive, q), (r.early, S[:, :, 0]), (r.t, t)):
+    for kind, values in ((r.base, b), (r.decisive, q), (r.early, S[:, :, 0])):
         kind[items, :count] = values
-
-
-def _fill_moved(
-    r: Readings, items: Places, S: np.ndarray, without: np.ndarray, theta: Theta
-) -> None:
-    """Compute what the question moved at the depths that may decide items of one shape."""
-    if np.isnan(without).all():
-        return
-    shift, layer = S - without, geometry.decisive_layer(S, theta.eps_H)
-    moved = shift[np.arange(len(S)), :, layer], shift[:, :, -1], shift[:, :, 0]
-    for place, values in zip(OVERRIDING, moved, strict=True):
-        stored = r.moved.setdefault(place, np.where(r.present, np.nan, 0.0))
-        stored[items, : S.shape[1]] = values
 
 
 def _unread(cell: Cell, what: str) -> RecordError:

@@ -14,8 +14,7 @@ import numpy as np
 from lastword.errors import RecordError
 from lastword.records.cells import Cell, column
 from lastword.records.metrics import mc1_rows
-from lastword.records.readings import NAMES, Readings, read
-from lastword.records.variant import Variant, decide
+from lastword.records.readings import NAMES, AblatedRule, Readings, read
 from lastword.rule.theta import Theta
 
 # Records may be stored in float32 (dev/LOG.md): differences within the band of section 9 are
@@ -82,7 +81,7 @@ def _follows(gates: Mapping[str, Any], thresholds: Mapping[str, float], invarian
 
 def _check_decided(cell: Cell, r: Readings, theta: Theta) -> None:
     """Compare the recorded answers with the rule applied to the recorded readings."""
-    items, answers = cell.items, decide(r, Variant(theta))
+    items, (operators, scores) = cell.items, r.decide(AblatedRule(theta))
     for some, table in cell.pieces("d_eff"):
         d_eff = table["d_eff"].to_numpy().astype(float)
         equal = np.isclose(d_eff, r.d_eff[some], rtol=_D_EFF, equal_nan=True)
@@ -90,15 +89,15 @@ def _check_decided(cell: Cell, r: Readings, theta: Theta) -> None:
     base = np.where(r.present, r.base, -np.inf)
     for what, expected, stored in (
         ("base_scores are not the last depth", base, "base_scores"),
-        ("scores are not the rule's", answers.scores, "scores"),
+        ("scores are not the rule's", scores, "scores"),
     ):
         close = np.isclose(cell.scores[stored], expected, rtol=0, atol=_NATS)
         _require(cell, close.all(axis=1), what)
-    operators = np.array(NAMES)[answers.operators]
-    _require(cell, items["operator"].to_numpy(str) == operators, "operator is not the rule's")
-    _require(cell, column(items, "index") == answers.index, "the answer is not the rule's")
+    named = np.array(NAMES)[operators]
+    _require(cell, items["operator"].to_numpy(str) == named, "operator is not the rule's")
+    _require(cell, column(items, "index") == scores.argmax(axis=1), "the answer is not the rule's")
     _require(cell, column(items, "base_index") == base.argmax(axis=1), "the base is another")
-    for name, u in (("mc1_base", base), ("mc1", answers.scores)):
+    for name, u in (("mc1_base", base), ("mc1", scores)):
         stored_mc1 = column(items, name)
         places = np.flatnonzero(r.counts_mc1)
         equal = mc1_rows(u[places], r.truthful[places])

@@ -5,7 +5,7 @@ candidate is often right if truths are longer, and a rule may only prefer a word
 over the items that count for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from lastword.probes.controls import ALPHA, Fit, fit_cell
 from lastword.records.cells import Cell, column, mean
-from lastword.records.metrics import PerItem, mc1_by_depth
+from lastword.records.metrics import ByDepth, PerItem, Places, mc1_by_depth
 from lastword.trust.paired import ROUNDING, random_flips
 
 DRAWS = 4000
@@ -132,8 +132,11 @@ def _truth_elsewhere(cell: Cell) -> PerItem:
 
 def _any_depth(cell: Cell, trajectory: str) -> float:
     """Return the share of items that some depth answers right; nan if not every depth was read."""
-    best = []
-    for items, table in cell.pieces(trajectory, items=cell.mc1_places):
-        S = cell.stack(items, table[trajectory])
-        best.append(mc1_by_depth(S, cell.truthful[items]).max(axis=1, initial=0.0))
-    return mean(np.concatenate([np.empty(0), *best]))
+    pieces = mc1_of_depths(cell, trajectory, cell.mc1_places)
+    return mean(np.concatenate([np.empty(0), *(shares.max(axis=1) for shares in pieces)]))
+
+
+def mc1_of_depths(cell: Cell, trajectory: str, items: Places) -> Iterator[ByDepth]:
+    """Yield MC1 of the scores at every depth [items, depths], for some items at a time."""
+    for some, table in cell.pieces(trajectory, items=items):
+        yield mc1_by_depth(cell.stack(some, table[trajectory]), cell.truthful[some])

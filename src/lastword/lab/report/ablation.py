@@ -1,7 +1,7 @@
 """Ablations: removes components and sweeps constants, and decides each item again from its record.
 
-The readings of all items are computed once (`readings`). Deciding a cell with a `Variant` is then a
-few array operations over all of its items (method, section 11).
+The readings of all items are computed once. Deciding a cell by an `AblatedRule` is then a few array
+operations over all of its items (method, section 11).
 """
 
 import math
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -19,12 +20,11 @@ from lastword.lab.report import draw
 from lastword.lab.report.draw import Figure, styled
 from lastword.lab.report.table import Marked, Table, Value
 from lastword.records.cells import mean, mean_defined
-from lastword.records.readings import OVERRIDING, Readings
-from lastword.records.variant import Variant, decide, operators_of
+from lastword.records.metrics import mc1_rows, mc2_rows
+from lastword.records.readings import AblatedRule, Readings
 from lastword.rule.theta import Theta
 from lastword.trust.paired import ROUNDING
 
-QUESTION_GATE = "Question gate (ours)"
 GRIDS: Mapping[str, tuple[float, ...]] = MappingProxyType(
     {
         "tau_dim": (1.0, 1.0005, 1.001, 1.0015, 1.005, 1.01, 1.05, 1.1, 1.25),
@@ -38,7 +38,7 @@ GRIDS: Mapping[str, tuple[float, ...]] = MappingProxyType(
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """The results of one variant on all cells.
+    """The results of one ablated rule on all cells.
 
     Attributes:
         label: Its name in tables.
@@ -71,28 +71,20 @@ class Effect:
 Sweeps = Mapping[str, Sequence[Effect]]  # effects over the grid of each constant
 
 
-def deltas(readings: Readings, variant: Variant) -> tuple[float, float]:
-    """Return the mean delta MC1 and delta MC2 of a cell with a variant; nan if no item counts.
-
-    The question gate also gives nan for cells without blind readings.
-    """
-    r = readings
-    if variant.question_gate and not r.read_blind:
-        return np.nan, np.nan
-    operators = decide(r, variant).operators if variant.question_gate else operators_of(r, variant)
-    gains = [r.gains(place, variant.theta.eta) for place in OVERRIDING]
-    fires = [operators == place for place in OVERRIDING]
-    first, second = (np.select(fires, [gain[i] for gain in gains], 0.0) for i in range(2))
-    return mean(first[r.counts_mc1]), mean(second[r.counts_mc2])
+def deltas(r: Readings, rule: AblatedRule) -> list[float]:
+    """Return the mean delta MC1 and delta MC2 of a cell by a rule; nan if no item counts."""
+    (_, u), base = r.decide(rule), np.where(r.present, r.base, -np.inf)
+    metrics = (mc1_rows, r.counts_mc1), (mc2_rows, r.counts_mc2)
+    return [
+        mean(rows(u[some], r.truthful[some]) - rows(base[some], r.truthful[some]))
+        for rows, some in metrics
+    ]
 
 
 def necessity(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
-    """Return the effects of the rule and of the eight ablations, in the paper's order.
-
-    The question gate, which is not in the paper, is added if a cell has blind readings.
-    """
-    rule = Variant(theta)
-    variants = {
+    """Return the effects of the rule and of the eight ablations, in the paper's order."""
+    rule = AblatedRule(theta)
+    rules = {
         "TRACE" if theta == Theta() else "TRACE (as run)": rule,
         "Force every item into multi-directional arm": replace(rule, candidate_space="always"),
         "Force every item into scalar arm": replace(rule, candidate_space="never"),
@@ -103,52 +95,43 @@ def necessity(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
         "Force signed mixing on every model": replace(rule, invariant=np.inf),
         "Force fallback on every model": replace(rule, invariant=0.0),
     }
-    if any(cell.read_blind for cell in cells):
-        variants[QUESTION_GATE] = replace(rule, question_gate=True)
-    return [_effect(label, cells, variant) for label, variant in variants.items()]
+    return [_effect(label, [deltas(cell, rule) for cell in cells]) for label, rule in rules.items()]
 
 
-def by_reading(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
+def reading_table(cells: Sequence[Readings], theta: Theta) -> Table | None:
     """Return the rule's effects with each reading of T and I(M) that the paper leaves open.
 
-    Readings of T need records with t by every reading, readings of I(M) runs with its values; [] if
-    there are none (method, section 11).
+    Readings of T need records with t by every reading, readings of I(M) runs with its values; None
+    if there are none (method, section 11). Those of the runs are marked.
     """
-    rule = Variant(theta)
-    scorers = dict.fromkeys(name for cell in cells for name in cell.t_readings)
-    switches = dict.fromkeys(name for cell in cells for name in cell.invariant_readings)
-    undefined = (np.nan, np.nan)
-    rows = {
-        f"T: {name}": [
-            deltas(c.by_reading(name), rule) if name in c.t_readings else undefined for c in cells
-        ]
-        for name in scorers
-    }
-    for name in switches:
-        rows[f"I(M): {name}"] = [
-            deltas(c, replace(rule, invariant=c.invariant_readings[name]))
-            if name in c.invariant_readings
-            else undefined
-            for c in cells
-        ]
-    return [Effect(label, np.array(pairs, dtype=float).T) for label, pairs in rows.items()]
+    rule, switches, undefined = AblatedRule(theta), theta.invariant, [np.nan, np.nan]
 
+    def by_scorer(r: Readings, name: str) -> list[float]:
+        t = r.t_readings.get(name)
+        return undefined if t is None else deltas(r.by_scorer(t), rule)
 
-def reading_table(effects: Sequence[Effect], theta: Theta) -> Table:
-    """Return the table of the readings, with those of the runs marked."""
-    switches = theta.invariant
-    run = {
-        f"T: {theta.scorer.reading}",
-        f"I(M): {switches.output_rows}/{switches.block}/{switches.norm}",
-    }
-    rows = [(e.label + ("†" if e.label in run else ""), *_ablated(e)) for e in effects]
+    def by_invariant(r: Readings, name: str) -> list[float]:
+        value = r.invariant_readings.get(name)
+        return undefined if value is None else deltas(r, replace(rule, invariant=value))
+
+    run = {f"T: {theta.scorer.reading}"}
+    run |= {f"I(M): {switches.output_rows}/{switches.block}/{switches.norm}"}
+    rows: list[tuple[Value, ...]] = []
+    for kind, values, of in (
+        ("T", "t_readings", by_scorer),
+        ("I(M)", "invariant_readings", by_invariant),
+    ):
+        for name in dict.fromkeys(name for cell in cells for name in getattr(cell, values)):
+            label = f"{kind}: {name}"
+            effect = _effect(label, [of(cell, name) for cell in cells])
+            rows.append((label + ("†" if label in run else ""), *_ablated(effect)))
     notes = (
         "†: the setting of these runs. Readings of T: evidence of a token outside Omega, and what "
         "lambda_0 is the least weight of. Readings of I(M): rows of W_O, block e, norm (method, "
         "sections 5 and 7).",
     )
-    heads = f"Reading | {_ABLATED}"
-    return Table.of("readings", "Readings that the paper leaves open", heads, rows, notes)
+    heads, title = f"Reading | {_ABLATED}", "Readings that the paper leaves open"
+    return Table.of("readings", title, heads, rows, notes) if rows else None
 
 
 def sweeps(cells: Sequence[Readings], theta: Theta) -> Sweeps:
@@ -157,20 +140,17 @@ def sweeps(cells: Sequence[Readings], theta: Theta) -> Sweeps:
     At tau_dim = 1, binary items are decided as at 1.0005, because their d_eff is exactly 1. The
     paper's regressions at that point are rounding noise and are not reproduced (section 12).
     """
-    return {
-        name: [
-            _effect(name, cells, Variant(replace(theta, **{name: value})), value)  # type: ignore[arg-type]
-            for value in grid
-        ]
-        for name, grid in GRIDS.items()
-    }
+
+    def effect(name: str, value: float) -> Effect:
+        changed: dict[str, Any] = {name: value}
+        rule = AblatedRule(replace(theta, **changed))
+        return _effect(name, [deltas(cell, rule) for cell in cells], value)
+
+    return {name: [effect(name, value) for value in grid] for name, grid in GRIDS.items()}
 
 
-def _effect(
-    label: str, cells: Sequence[Readings], variant: Variant, value: float = math.nan
-) -> Effect:
-    pairs = np.array([deltas(cell, variant) for cell in cells], dtype=float).reshape(-1, 2)
-    return Effect(label, pairs.T, value)
+def _effect(label: str, pairs: Sequence[Sequence[float]], value: float = math.nan) -> Effect:
+    return Effect(label, np.array(pairs, dtype=float).reshape(-1, 2).T, value)
 
 
 _ABLATED = "ΔMC1 +.2 | ΔMC2 +.2 | Negative MC1 cells | Negative MC2 cells | Cells"
@@ -180,12 +160,10 @@ def necessity_table(effects: Sequence[Effect]) -> Table:
     """Return the table of the published rule and its variants without one component each."""
     heads = f"Variant | {_ABLATED}"
     rows = [(effect.label, *_ablated(effect)) for effect in effects]
-    notes = [
+    notes = (
         "A dropped operator's items answer as the base; forcing the multi-directional arm keeps "
-        "its three gates and includes binary items."
-    ]
-    if any(effect.label == QUESTION_GATE for effect in effects):
-        notes.append(_GATED)
+        "its three gates and includes binary items.",
+    )
     return Table.of("ablation", "Necessity of the components", heads, rows, notes)
 
 
@@ -204,13 +182,6 @@ def sweep_table(swept: Sweeps, theta: Theta) -> Table:
     )
     heads = f"Constant | Value | {_ABLATED}"
     return Table.of("sweeps", "Sensitivity to the constants", heads, body, notes)
-
-
-_GATED = (
-    "Question gate: ours, not the paper's, and off everywhere else. An override stands only where "
-    "the question moved the new answer up against the base's at the depth that decides. Cells that "
-    "were not read blind are not among its cells."
-)
 
 
 def _ablated(effect: Effect) -> tuple[Value, ...]:

@@ -110,7 +110,6 @@ def _contents(material: ReportInput) -> tuple[list[CellReport], list[Table], lis
         dependence.dependence(c, theta, sighted=r) for c, r in zip(cells, readings, strict=True)
     ]
     judgements = judge(cells, [each.objection for each in tests])
-    by_readings = ablation.by_reading(readings, theta)
     effects, swept = ablation.necessity(readings, theta), ablation.sweeps(readings, theta)
     means = tables.model_means(summaries)
     beside_the_paper = [
@@ -129,7 +128,7 @@ def _contents(material: ReportInput) -> tuple[list[CellReport], list[Table], lis
         tables.calibrations(summaries),
         ablation.necessity_table(effects),
         ablation.sweep_table(swept, theta),
-        ablation.reading_table(by_readings, theta) if by_readings else None,
+        ablation.reading_table(readings, theta),
         dependence.dependence_table(needs),
         *comparison.comparison_tables(material.comparisons),
         cost.cost_table(timings) if timings else None,
@@ -141,7 +140,6 @@ def _contents(material: ReportInput) -> tuple[list[CellReport], list[Table], lis
         figures.per_model(means),
         figures.across_models(figures.hardest(cells), theta),
         cost.cost_figure(timings) if timings else None,
-        dependence.dependence_figure(needs),
     ]
     views = [CellReport(*row) for row in zip(summaries, judgements, tests, strict=True)]
     written = [table for table in tables_or_none if table is not None]

@@ -5,32 +5,21 @@ the same candidates at the same depths after the blind prompt. A gain of the rul
 blind base, does not depend on the question.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from matplotlib.axes import Axes
 
+from lastword.lab.evaluation.controls import mc1_of_depths
 from lastword.lab.evaluation.statistics import Interval, bootstrap_mean
-from lastword.lab.report import draw
-from lastword.lab.report.draw import Figure, styled
-from lastword.lab.report.figures import MOST_DRAWN, left_to_the_table, model_name
 from lastword.lab.report.table import Table, Value, points
 from lastword.records.cells import Cell, mean
-from lastword.records.marks import Role
-from lastword.records.metrics import PerItem, Places, mc1_by_depth
-from lastword.records.readings import NAMES, OVERRIDING, Readings, read
-from lastword.records.variant import Variant, decide
+from lastword.records.metrics import PerItem, Places, mc1_rows
+from lastword.records.readings import NAMES, OVERRIDING, AblatedRule, Readings, read
 from lastword.rule.theta import Theta
 
 PerDepth = Float[np.ndarray, " depths"]
-
-MEANING = (
-    "Blind: the same candidates and rule, with the question left out of the template. Needs the "
-    "question: ΔMC1 less ΔMC1 blind, with a paired bootstrap interval over items."
-)
-DEPTH_0 = "Where both prompts end alike, depth 0 and early have not read the question either way."
 
 
 @dataclass(frozen=True)
@@ -73,11 +62,6 @@ class Dependence:
     blind: PerDepth
     gains: tuple[Gain, ...]
 
-    @property
-    def depth(self) -> int:
-        """L, the depth of the base."""
-        return len(self.sighted) - 1
-
 
 def dependence(cell: Cell, theta: Theta, *, sighted: Readings | None = None) -> Dependence | None:
     """Return the comparison of a cell, without any certificate; None without blind readings.
@@ -91,43 +75,27 @@ def dependence(cell: Cell, theta: Theta, *, sighted: Readings | None = None) -> 
     both = np.flatnonzero(sighted.counts_mc1 & ~np.isnan(blind.d_eff))
     if not both.size:
         return None
-    return Dependence(
-        model=cell.model,
-        benchmark=cell.benchmark,
-        items=both.size,
-        sighted=by_depth(cell, "trajectory", both),
-        blind=by_depth(cell, "blind_trajectory", both),
-        gains=_paired(_added(sighted, theta, both), _added(blind, theta, both)),
-    )
+    sides, never = [_added(r, theta, both) for r in (sighted, blind)], np.zeros(both.size)
+    names = [name for name in ("TRACE", *NAMES) if any(name in side for side in sides)]
+    pairs = [(n, sides[0].get(n, never), sides[1].get(n, never)) for n in names]
+    gains = [Gain(name, mean(a), mean(b), bootstrap_mean(a - b)) for name, a, b in pairs]
+    with_it, without = (_by_depth(cell, n, both) for n in ("trajectory", "blind_trajectory"))
+    return Dependence(cell.model, cell.benchmark, both.size, with_it, without, tuple(gains))
 
 
-def by_depth(cell: Cell, trajectory: str, items: Places) -> PerDepth:
-    """Return mean MC1 of S at every depth, over some of the items that count for it."""
-    total = np.zeros(())
-    for some, table in cell.pieces(trajectory, items=items):
-        S = cell.stack(some, table[trajectory])
-        total = total + mc1_by_depth(S, cell.truthful[some]).sum(axis=0)
-    curve: PerDepth = total / len(items)
+def _by_depth(cell: Cell, trajectory: str, items: Places) -> PerDepth:
+    totals = [shares.sum(axis=0) for shares in mc1_of_depths(cell, trajectory, items)]
+    curve: PerDepth = np.sum(totals, axis=0) / len(items)
     return curve
 
 
-def _added(readings: Readings, theta: Theta, items: Places) -> dict[str, PerItem]:
-    """Return the gain in MC1 of some items, by operator and for the whole rule."""
-    operators = decide(readings, Variant(theta)).operators[items]
-    added = {"TRACE": np.zeros(len(items))}
-    for place in OVERRIDING:
-        fires = operators == place
-        if fires.any():
-            gains = readings.gains(place, theta.eta)[0][items]
-            added[NAMES[place]] = np.where(fires, gains, 0.0)
-    return added | {"TRACE": np.sum(list(added.values()), axis=0)}
-
-
-def _paired(sighted: dict[str, PerItem], blind: dict[str, PerItem]) -> tuple[Gain, ...]:
-    never = np.zeros_like(sighted["TRACE"])
-    names = [n for n in ("TRACE", *NAMES) if n in sighted or n in blind]
-    pairs = [(name, sighted.get(name, never), blind.get(name, never)) for name in names]
-    return tuple(Gain(name, mean(a), mean(b), bootstrap_mean(a - b)) for name, a, b in pairs)
+def _added(r: Readings, theta: Theta, items: Places) -> dict[str, PerItem]:
+    """Return the gain in MC1 of some items, by the whole rule and by each operator that fired."""
+    operators, u = (values[items] for values in r.decide(AblatedRule(theta)))
+    base = np.where(r.present, r.base, -np.inf)[items]
+    gains = mc1_rows(u, r.truthful[items]) - mc1_rows(base, r.truthful[items])
+    fires = {NAMES[place]: operators == place for place in OVERRIDING}
+    return {"TRACE": gains} | {n: np.where(f, gains, 0.0) for n, f in fires.items() if f.any()}
 
 
 def dependence_table(cells: Sequence[Dependence | None]) -> Table:
@@ -139,58 +107,18 @@ def dependence_table(cells: Sequence[Dependence | None]) -> Table:
     readings = [one for one in cells if one is not None]
     rows: list[tuple[Value, ...]] = []
     for one in readings:
-        bases = points(one.sighted[one.depth], one.blind[one.depth])
         for gain in one.gains:
-            gains = points(gain.sighted, gain.blind, gain.needs)
-            interval = points(gain.interval.low, gain.interval.high)
-            names = (one.model, one.benchmark, one.items, gain.name)
-            rows.append((*names, *bases, *gains, *interval))
-    notes = [MEANING, *([DEPTH_0] if readings else [])]
+            shares = (one.sighted[-1], one.blind[-1], gain.sighted, gain.blind, gain.needs)
+            numbers = points(*shares, gain.interval.low, gain.interval.high)
+            rows.append((one.model, one.benchmark, one.items, gain.name, *numbers))
+    notes = [
+        "Blind: the same candidates and rule, with the question left out of the template. Needs "
+        "the question: ΔMC1 less ΔMC1 blind, with a paired bootstrap interval over items. Where "
+        "both prompts end alike, depth 0 and early have not read the question either way."
+    ]
     if unread := len(cells) - len(readings):
         notes.append(
             f"{unread} of {len(cells)} cells have no blind trajectory, so it is unknown how much "
             "of their gain needs the question: run `lastword eval --blind all`."
         )
     return Table.of("dependence", "Does it need the question?", heads, rows, notes)
-
-
-@styled
-def dependence_figure(cells: Sequence[Dependence | None]) -> Figure | None:
-    """Return the figure of MC1 by depth and gains; None without blind readings."""
-    readings = [one for one in cells if one is not None]
-    if not readings:
-        return None
-    drawn = readings[:MOST_DRAWN]
-    canvas, panels = draw.canvas(2 * len(drawn), columns=2)
-    for one, depths, gains in zip(drawn, panels[::2], panels[1::2], strict=True):
-        by_depth_panel(depths, one)
-        _gains(gains, one)
-    caption = (
-        "Left, MC1 of the scores at each depth: blue with the question read, dashed grey with it "
-        f"left out; the last depth is the base. Right, what the rule adds. {MEANING} {DEPTH_0}"
-        f"{left_to_the_table(len(readings))}"
-    )
-    return Figure("dependence", "Does it need the question?", caption, canvas)
-
-
-def by_depth_panel(axes: Axes, one: Dependence) -> None:
-    """Draw MC1 of the scores at each depth, with and without the question."""
-    higher = bool(one.sighted[one.depth] >= one.blind[one.depth])
-    title = f"{model_name(one.model)}\n{one.benchmark}, {one.items} items"
-    draw.label(axes, title, "depth", "MC1, points")
-    x = range(one.depth + 1)
-    draw.line(axes, x, 100 * one.blind, "other", "blind", above=not higher)
-    draw.line(axes, x, 100 * one.sighted, "corrected", "read", above=higher)
-
-
-def _gains(axes: Axes, one: Dependence) -> None:
-    first = one.gains[0]
-    needs, low, high = points(first.needs, first.interval.low, first.interval.high)
-    title = f"Needs the question: {needs:+.1f}\n95% {low:+.1f} to {high:+.1f}"
-    draw.label(axes, title, "", "ΔMC1, points")
-    draw.rule(axes, 0.0, "other", across=True)
-    groups: Mapping[str, tuple[Role, list[float]]] = {
-        "question read": ("corrected", points(*(gain.sighted for gain in one.gains))),
-        "left out": ("base", points(*(gain.blind for gain in one.gains))),
-    }
-    draw.bars(axes, [gain.name for gain in one.gains], groups)

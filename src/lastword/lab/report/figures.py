@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from scipy.special import softmax
 
-from lastword.files.wording import counted
 from lastword.lab.report import draw
 from lastword.lab.report.draw import Figure, styled
 from lastword.lab.report.tables import ModelMeans
@@ -24,7 +23,6 @@ from lastword.rule.theta import Theta
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_DRAWN = 12  # maximum number of cells in a figure; its table has all
 _MOST_KEYS = 6  # maximum number of candidates that are written out below a panel
 
 OPERATOR_TITLES = {"mix": "Signed mixing", "early": "Earliest state", "decisive": "Decisive layer"}
@@ -264,12 +262,6 @@ def _invariant(record: Decision) -> float:
     value = record.invariant
     assert value is not None  # a run records it for every answered item
     return value
-
-
-def left_to_the_table(cells: int) -> str:
-    """Return a sentence on the cells that a figure does not show; empty if it shows all."""
-    rest = cells - MOST_DRAWN
-    return f" The table has {counted(rest, 'more cell')}." if rest > 0 else ""
 
 
 @styled
