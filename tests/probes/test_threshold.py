@@ -7,7 +7,6 @@ import pytest
 from topics import QUESTION, TEMPLATE, TEXTS, probe_of
 
 from lastword import Decider, Tracer
-from lastword.decide.answerers import Reading
 from lastword.decide.item import candidates_of
 from lastword.decide.states import read_states
 from lastword.probes.probe import Probe
@@ -75,9 +74,7 @@ def test_the_model_runs_and_answers_only_if_the_probe_is_unsure(monkeypatch):
         assert answer.choice == (model if open_ else best)
         assert answer.to_dict()["by"] == ("model" if open_ and best != model else "probe")
     # If every depth is requested, the model runs for all texts, with the same answers.
-    works = [
-        decider.plan(text, decider.prepare(questions), Reading(whole=True))[0] for text in TEXTS
-    ]
+    works = [decider.plan(text, decider.prepare(questions), "all")[0] for text in TEXTS]
     again = decider.answer(works)
     assert [a.choice for a in again] == [a.choice for a in answers]
     changed = [a.choice != m for a, m in zip(again, choices, strict=True)]

@@ -226,7 +226,7 @@ def _decisions(
 
         methods = resolve([method], decider.tracer.facts)
         scope = replace(scope, read=scope.read if full else "base", methods=methods)
-    for decision in decider.correct_encoded(encoded, scope):
+    for decision in decider.tracer.correct_encoded(encoded, scope):
         if method == "trace" or isinstance(decision, NonFiniteError):
             yield decision
         else:

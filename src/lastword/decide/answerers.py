@@ -1,11 +1,11 @@
 """Answerers: a model, or a probe of states or of scores. Each answers some questions.
 
-An answerer first plans the work of a question for many texts, without running a model. It then
-answers many works in one pass. `pooled_once` reads the states of all probes before, so that probes
-of one text share a forward pass.
+An answerer first plans the queries of a question for many texts, without running a model. It then
+answers many queries in one pass. `pooled_once` reads the states of all probes before, so that
+probes of one text share a forward pass.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,8 +14,8 @@ from jaxtyping import Float
 from scipy.special import softmax
 
 from lastword.decide.answer import Answer, Probed, answer_of, by_option
-from lastword.decide.batch import Scope
-from lastword.decide.item import Input, candidates_of, item_of, text_of
+from lastword.decide.batch import Read, Scope
+from lastword.decide.item import candidates_of, item_of
 from lastword.decide.states import read_passages
 from lastword.decide.stream import encode_valid
 from lastword.decide.tracer import Tracer
@@ -24,7 +24,7 @@ from lastword.methods import resolve
 from lastword.methods.contract import Method
 from lastword.model.encoder import Encoder
 from lastword.probes.probe import Probe
-from lastword.probes.state import Block, LinearProbe
+from lastword.probes.state import LinearProbe
 from lastword.probes.threshold import answers_by_itself, needs_no_model
 from lastword.probes.trajectory import TrajectoryProbe, features_of
 from lastword.records.decision import Decision
@@ -39,14 +39,6 @@ State = Float[np.ndarray, " width"]
 
 
 @dataclass(frozen=True)
-class Reading:
-    """The extent of a reading: `whole`, every depth; `blind`, every depth without the input."""
-
-    whole: bool = False
-    blind: bool = False
-
-
-@dataclass(frozen=True)
 class StateRead:
     """A state to read: the source, its tokens and the depth."""
 
@@ -55,13 +47,15 @@ class StateRead:
     depth: int
 
 
+States = Mapping[StateRead, State]
+
+
 @dataclass(frozen=True, eq=False)
-class Work:
-    """The work of one question about one text, planned by the answerer that does it.
+class Query:
+    """One question about one text, planned by the answerer that answers it.
 
     Attributes:
         name: The question's name.
-        text: The text.
         item: The prompt with its options; None if the model's scores are never needed.
         scope: How much of `item` is read.
         reads: The states to read.
@@ -72,10 +66,10 @@ class Work:
     question: Single
     answerer: "Answerer"
     text: str
-    item: EncodedItem | None = None
-    scope: Scope | None = None
-    reads: tuple[StateRead, ...] = ()
-    whole: bool = False
+    item: EncodedItem | None
+    scope: Scope | None
+    reads: tuple[StateRead, ...]
+    whole: bool
 
     @property
     def probe(self) -> Probe | None:
@@ -90,31 +84,100 @@ class Work:
 
 
 @dataclass(eq=False)
-class ByScores:
-    """Answers by the model's scores of the options; base of the answerers that read nothing else.
+class Answerer:
+    """Answers questions by the model's scores of the options, or by more than them.
 
-    An answerer has the `probe` that answers, or None; `plan`, which needs no model; and `answer`,
-    which takes one pass, with the states of `pooled_once`.
+    Attributes:
+        tracer: The model; None if a probe reads an encoder alone.
+        probe: The probe that answers; None if the model does.
+        least: A probe's answers with a lower confidence are deferred: the threshold of its
+            certificate. None without one.
     """
 
-    tracer: Tracer
+    tracer: Tracer | None
+    probe: Probe | None = None
+    least: float | None = None
 
-    def answer(
-        self, works: Sequence[Work], states: Mapping[StateRead, State]
-    ) -> list[Answer | NonFiniteError]:
-        """Return the answer of each work."""
-        decisions = decisions_of(self.tracer, works)
-        return [
-            decision if isinstance(decision, NonFiniteError) else self._answer(work, decision)
-            for work, decision in zip(works, decisions, strict=True)
-        ]
-
-    def _answer(self, work: Work, decision: Decision) -> Answer:
+    def scope(self, read: Read, blind: Blind) -> Scope | None:
+        """Return how much of the model's scores is read; None if they are never needed."""
         raise NotImplementedError
 
+    def plan(
+        self,
+        name: str,
+        question: Single,
+        texts: Texts,
+        template: Template,
+        read: Read = "decide",
+        blind: Blind = "none",
+    ) -> list[Query | ItemError]:
+        """Return the query of a question for each text, or the text's error."""
+        scope, columns = self.scope(read, blind), self._reads(texts, template)
+        if scope is not None:
+            columns.append(self._items(name, question, texts, template, scope))
+        queries = list[Query | ItemError]()
+        for (text, _), *row in zip(texts, *columns, strict=True):
+            item = next((one for one in row if isinstance(one, EncodedItem)), None)
+            reads = tuple(one for one in row if isinstance(one, StateRead))
+            error = next((one for one in row if isinstance(one, ItemError)), None)
+            query = Query(name, question, self, text, item, scope, reads, whole=read == "all")
+            queries.append(error or query)
+        return queries
 
-@dataclass(eq=False)
-class ByModel(ByScores):
+    def _reads(
+        self, texts: Texts, template: Template
+    ) -> list[Sequence[StateRead | EncodedItem | ItemError]]:
+        """Return the states to read of each text, one column a state."""
+        return []
+
+    def _items(
+        self, name: str, question: Question, texts: Texts, template: Template, scope: Scope
+    ) -> list[EncodedItem | ItemError]:
+        """Return the item of a question for each text as token ids, or its error."""
+        assert self.tracer is not None
+        methods = [*scope.methods.values(), *([scope.correction] if scope.correction else [])]
+        blind = scope.blind != "none" or any(method.needs.blind for method in methods)
+        free = any(method.needs.content_free for method in methods)
+        items = list[Item | ItemError]()
+        for text, id in texts:
+            try:
+                item = item_of(text, question, template, id=id, blind=blind, content_free=free)
+                items.append(item)
+            except ItemError as error:
+                items.append(error)
+        return encode_valid(items, partial(self.tracer.encode, correction=scope.correction))
+
+    def answer(self, queries: Sequence[Query], states: States) -> list[Answer | NonFiniteError]:
+        """Return the answer of each query, given the states that they read."""
+        return [
+            one if isinstance(one, NonFiniteError) else self._answer(query, one)
+            for query, one in zip(queries, self._decisions(queries), strict=True)
+        ]
+
+    def _answer(self, query: Query, decision: Decision) -> Answer:
+        raise NotImplementedError
+
+    def _decisions(self, queries: Sequence[Query]) -> list[Decision | NonFiniteError]:
+        """Return the model's decision on each item; equal scopes are decided together."""
+        assert self.tracer is not None
+        decisions = dict[int, Decision | NonFiniteError]()
+        while waiting := [i for i in range(len(queries)) if i not in decisions]:
+            scope = queries[waiting[0]].scope
+            assert scope is not None
+            alike = [i for i in waiting if queries[i].scope == scope]
+            items = [item for i in alike if (item := queries[i].item) is not None]
+            decisions |= zip(alike, self.tracer.correct_encoded(items, scope), strict=True)
+        return [decisions[i] for i in range(len(queries))]
+
+    def _given(self, question: Single, by_text: Mapping[str, float], probed: Probed) -> Answer:
+        """Return a probe's answer, deferred if its confidence is below `least`."""
+        unsure = self.least is not None and max(by_text.values()) < self.least
+        probed = replace(probed, deferred=probed.deferred or unsure)
+        return Answer(question, by_option(question, by_text), probed, calibrated=True)
+
+
+@dataclass(eq=False, kw_only=True)
+class ByModel(Answerer):
     """Answers by the model's scores, with a correction and a certificate.
 
     Attributes:
@@ -125,7 +188,6 @@ class ByModel(ByScores):
     correction: Method
     certificate: Certificate | None
     named: bool
-    probe: None = None
 
     @property
     def method(self) -> str:
@@ -139,25 +201,20 @@ class ByModel(ByScores):
         calibration = None if self.certificate is None else self.certificate.calibration
         return None if calibration is None else calibration.temperature
 
-    def plan(
-        self, name: str, question: Single, texts: Texts, template: Template, reading: Reading
-    ) -> list[Work | ItemError]:
-        """Return the work of a question for each text, or the text's error."""
-        needs, read = self.correction.needs, "base" if self.method == "base" else "decide"
-        blind: Blind = "all" if reading.blind else "none"
-        scope = Scope(
-            "all" if reading.whole else read,  # type: ignore[arg-type]
-            blind,
-            correction=self.correction,
-            certificate=self.certificate,
-        )
-        named = [(text, name if id is None else f"{id}: {name}") for text, id in texts]
-        ask = partial(_encoded, self.tracer, named, question, template, scope)
-        items = ask(blind=bool(needs.blind) or reading.blind, free=needs.content_free)
-        return _works(self, name, question, texts, items, scope, whole=reading.whole)
+    def scope(self, read: Read, blind: Blind) -> Scope:
+        """Return how much of the model's scores is read."""
+        if read == "decide" and self.method == "base":
+            read = "base"
+        return Scope(read, blind, correction=self.correction, certificate=self.certificate)
 
-    def _answer(self, work: Work, decision: Decision) -> Answer:
-        question = work.question
+    def _items(
+        self, name: str, question: Question, texts: Texts, template: Template, scope: Scope
+    ) -> list[EncodedItem | ItemError]:
+        named = [(text, name if id is None else f"{id}: {name}") for text, id in texts]
+        return super()._items(name, question, named, template, scope)
+
+    def _answer(self, query: Query, decision: Decision) -> Answer:
+        question = query.question
         decision = decision.as_base() if self.method == "base" else decision
         certified = () if self.certificate is None else self.certificate.questions
         if not certified or question_digest(question) in certified:
@@ -168,24 +225,19 @@ class ByModel(ByScores):
 
 
 @dataclass(eq=False)
-class ByTrajectory(ByScores):
-    """Answers by a probe of the model's scores at every depth; `least` is that of `ByLinear`."""
+class ByTrajectory(Answerer):
+    """Answers by a probe of the model's scores at every depth."""
 
-    probe: Probe
-    least: float | None = None
+    def scope(self, read: Read, blind: Blind) -> Scope:
+        """Return how much of the model's scores is read."""
+        assert self.tracer is not None
+        return Scope("all", "all", resolve(["contextual"], self.tracer.facts))
 
-    def plan(
-        self, name: str, question: Single, texts: Texts, template: Template, reading: Reading
-    ) -> list[Work | ItemError]:
-        """Return the work of a question for each text, or the text's error."""
-        scope = Scope("all", "all", resolve(["contextual"], self.tracer.facts))
-        items = _encoded(self.tracer, texts, question, template, scope, blind=True, free=True)
-        return _works(self, name, question, texts, items, scope)
-
-    def _answer(self, work: Work, decision: Decision) -> Answer:
+    def _answer(self, query: Query, decision: Decision) -> Answer:
+        assert self.probe is not None and query.item is not None
         fit = self.probe.fit
-        assert isinstance(fit, TrajectoryProbe) and work.item is not None
-        features = features_of(decision, work.item.prompt.candidate_tokens)
+        assert isinstance(fit, TrajectoryProbe)
+        features = features_of(decision, query.item.prompt.candidate_tokens)
         if features.shape[1] != len(fit.weights):
             raise InputError(
                 f"{fit.name} has {len(fit.weights)} weights and an option of this model "
@@ -196,121 +248,96 @@ class ByTrajectory(ByScores):
             self.probe.name,
             None,
             corrected=int(p.argmax()) != decision.base_index,
-            trained=self.probe.was_fitted_to(work.text),
+            trained=self.probe.was_fitted_to(query.text),
             candidates=decision.candidates,
             trajectory=decision.trajectory,
         )
         by_text = dict(zip(decision.candidates, p.tolist(), strict=True))
-        return _given(work.question, by_text, probed, self.least)
+        return self._given(query.question, by_text, probed)
 
 
-@dataclass(eq=False)
-class ByLinear:
+@dataclass(eq=False, kw_only=True)
+class ByLinear(Answerer):
     """Answers by a linear probe of states, which may need the model's scores too.
 
     Attributes:
-        tracer: The model; None if the probe reads an encoder alone.
         encoder: The sentence encoder that the probe reads, if any.
         unlike: Answers are deferred if the p-value of the text being like the labelled texts is
             below this.
-        least: Answers with a lower confidence are deferred: the threshold of the probe's
-            certificate. None without one.
     """
 
     probe: Probe
     fit: LinearProbe
-    tracer: Tracer | None
     encoder: Encoder | None
     unlike: float
-    least: float | None = None
 
-    def plan(
-        self, name: str, question: Single, texts: Texts, template: Template, reading: Reading
-    ) -> list[Work | ItemError]:
-        """Return the work of a question for each text, or the text's error."""
-        scope, asked = self._scope, self.probe.question
-        columns: list[Sequence[StateRead | EncodedItem | ItemError]]
-        columns = [self._reads(block, texts, template) for block in self.fit.blocks]
-        if scope is not None:
-            assert self.tracer is not None
-            blind = scope.blind == "base"
-            columns += [_encoded(self.tracer, texts, asked, template, scope, blind=blind)]
-        works = list[Work | ItemError]()
-        for (text, _), row in zip(texts, zip(*columns, strict=True), strict=True):
-            if (bad := next((one for one in row if isinstance(one, ItemError)), None)) is not None:
-                works.append(bad)
-                continue
-            item = next((one for one in row if isinstance(one, EncodedItem)), None)
-            reads = tuple(one for one in row if isinstance(one, StateRead))
-            works.append(Work(name, question, self, text, item, scope, reads, reading.whole))
-        return works
-
-    def answer(
-        self, works: Sequence[Work], states: Mapping[StateRead, State]
-    ) -> list[Answer | NonFiniteError]:
-        """Return the answer of each work."""
-        faults = {i: fault for i, work in enumerate(works) if (fault := _fault(work, states))}
-        answers: dict[int, Answer | NonFiniteError] = {**faults}
-        if finite := [i for i in range(len(works)) if i not in faults]:
-            rows = [np.concatenate([states[read] for read in works[i].reads]) for i in finite]
-            each = self._answers([works[i] for i in finite], np.stack(rows).astype(np.float64))
-            answers |= zip(finite, each, strict=True)
-        return [answers[i] for i in range(len(works))]
-
-    def _answers(
-        self, works: Sequence[Work], rows: Float[np.ndarray, "texts width"]
-    ) -> list[Answer | NonFiniteError]:
-        scores, likeness = self.fit.scores(rows), self.fit.likeness_p(rows)
-        asked = [i for i in range(len(works)) if self._needs_model(works[i], scores[i : i + 1])]
-        decisions = dict[int, Decision | NonFiniteError]()
-        if asked:
-            assert self.tracer is not None
-            read = decisions_of(self.tracer, [works[i] for i in asked])
-            decisions |= zip(asked, read, strict=True)
-        return [
-            decision
-            if isinstance(decision := decisions.get(i), NonFiniteError)
-            else self._answer(work, scores[i : i + 1], decision, float(likeness[i]))
-            for i, work in enumerate(works)
-        ]
-
-    @property
-    def _scope(self) -> Scope | None:
-        """The part of the model's scores that is read; None if they are never needed."""
+    def scope(self, read: Read, blind: Blind) -> Scope | None:
+        """Return how much of the model's scores is read; None if they are never needed."""
         if self.fit.stack is not None:
             return Scope("base", "base")
         return None if self.probe.threshold is None else Scope("base", "none")
 
-    def _reads(self, block: Block, texts: Texts, template: Template) -> list[StateRead | ItemError]:
-        """Return the state of each text that is a block of the probe, or the text's error."""
-        source = self.encoder if block.encoder else self.tracer
-        assert source is not None
-        passages = read_passages(source, texts, self.probe.question, template, block.pooling)
+    def _reads(
+        self, texts: Texts, template: Template
+    ) -> list[Sequence[StateRead | EncodedItem | ItemError]]:
+        columns = list[Sequence[StateRead | EncodedItem | ItemError]]()
+        for block in self.fit.blocks:
+            source = self.encoder if block.encoder else self.tracer
+            assert source is not None
+            read = read_passages(source, texts, self.probe.question, template, block.pooling)
+            columns.append(
+                [p if isinstance(p, ItemError) else StateRead(source, p, block.layer) for p in read]
+            )
+        return columns
+
+    def _items(
+        self, name: str, question: Question, texts: Texts, template: Template, scope: Scope
+    ) -> list[EncodedItem | ItemError]:
+        return super()._items(name, self.probe.question, texts, template, scope)
+
+    def answer(self, queries: Sequence[Query], states: States) -> list[Answer | NonFiniteError]:
+        """Return the answer of each query, given the states that they read."""
+        answers = dict[int, Answer | NonFiniteError]()
+        for place, query in enumerate(queries):
+            if bad := [one for one in query.reads if not np.isfinite(states[one]).all()]:
+                answers[place] = NonFiniteError(bad[0].depth)
+        if finite := [place for place in range(len(queries)) if place not in answers]:
+            some = [queries[place] for place in finite]
+            rows = np.stack([np.concatenate([states[r] for r in query.reads]) for query in some])
+            answers |= zip(finite, self._answers(some, rows.astype(np.float64)), strict=True)
+        return [answers[place] for place in range(len(queries))]
+
+    def _answers(
+        self, queries: Sequence[Query], rows: Float[np.ndarray, "texts width"]
+    ) -> list[Answer | NonFiniteError]:
+        scores, likeness = self.fit.scores(rows), self.fit.likeness_p(rows)
+        asked = [i for i in range(len(queries)) if self._needs_model(queries[i], scores[[i]])]
+        read = self._decisions([queries[i] for i in asked])
+        decisions = dict(zip(asked, read, strict=True))
         return [
-            p if isinstance(p, ItemError) else StateRead(source, p, block.layer) for p in passages
+            decision
+            if isinstance(decision := decisions.get(i), NonFiniteError)
+            else self._by_states(query, scores[[i]], decision, float(likeness[i]))
+            for i, query in enumerate(queries)
         ]
 
-    def _needs_model(self, work: Work, scores: Float[np.ndarray, "1 classes"]) -> bool:
-        if work.scope is None or work.whole or self.fit.stack is not None:
-            return work.scope is not None
+    def _needs_model(self, query: Query, scores: Float[np.ndarray, "1 classes"]) -> bool:
+        if query.scope is None or query.whole or self.fit.stack is not None:
+            return query.scope is not None
         assert self.probe.threshold is not None
         table = self.fit.table(scores, candidates_of(self.probe.question))
         return not needs_no_model(table, self.probe.threshold)[0]
 
-    def _answer(
+    def _by_states(
         self,
-        work: Work,
+        query: Query,
         scores: Float[np.ndarray, "1 classes"],
         decision: Decision | None,
         likeness: float,
     ) -> Answer:
         options, base, blind = candidates_of(self.probe.question), None, None
-        probed = Probed(
-            self.probe.name,
-            likeness,
-            deferred=likeness < self.unlike,
-            trained=self.probe.was_fitted_to(work.text),
-        )
+        trained = self.probe.was_fitted_to(query.text)
+        probed = Probed(self.probe.name, likeness, deferred=likeness < self.unlike, trained=trained)
         if self.fit.stack is not None:
             assert decision is not None and decision.blind_scores is not None
             base, blind = decision.base_scores[None], decision.blind_scores[None]
@@ -320,39 +347,7 @@ class ByLinear:
             probed = replace(probed, corrected=int(p.argmax()) != decision.base_index)
         if self.probe.threshold is not None:
             p, probed = _by_threshold(self.probe.threshold, table, decision, p, probed)
-        by_text = dict(zip(options, p.tolist(), strict=True))
-        return _given(work.question, by_text, probed, self.least)
-
-
-Answerer = ByModel | ByTrajectory | ByLinear
-
-
-def _works(
-    answerer: Answerer,
-    name: str,
-    question: Single,
-    texts: Texts,
-    items: Sequence[EncodedItem | ItemError],
-    scope: Scope,
-    *,
-    whole: bool = False,
-) -> list[Work | ItemError]:
-    """Return the work of each text's item, or the text's error."""
-    return [
-        item
-        if isinstance(item, ItemError)
-        else Work(name, question, answerer, text, item, scope, whole=whole)
-        for (text, _), item in zip(texts, items, strict=True)
-    ]
-
-
-def _given(
-    question: Single, by_text: Mapping[str, float], probed: Probed, least: float | None
-) -> Answer:
-    """Return a probe's answer, deferred if its confidence is below that of its certificate."""
-    unsure = least is not None and max(by_text.values()) < least
-    probed = replace(probed, deferred=probed.deferred or unsure)
-    return Answer(question, by_option(question, by_text), probed, calibrated=True)
+        return self._given(query.question, dict(zip(options, p.tolist(), strict=True)), probed)
 
 
 def _by_threshold(
@@ -375,64 +370,25 @@ def _by_threshold(
     return softmax(decision.base_scores), replace(probed, by="model", corrected=False)
 
 
-def decisions_of(tracer: Tracer, works: Sequence[Work]) -> list[Decision | NonFiniteError]:
-    """Return the model's decision on the item of each work; equal scopes are decided together."""
-    decisions = dict[int, Decision | NonFiniteError]()
-    while waiting := [i for i in range(len(works)) if i not in decisions]:
-        scope = works[waiting[0]].scope
-        assert scope is not None
-        alike = [i for i in waiting if works[i].scope == scope]
-        items = [item for i in alike if (item := works[i].item) is not None]
-        decisions |= zip(alike, tracer.correct_encoded(items, scope), strict=True)
-    return [decisions[i] for i in range(len(works))]
-
-
-def answer_works(works: Sequence[Work]) -> list[Answer | NonFiniteError]:
-    """Return the answer of each work; those of one answerer are answered together."""
-    states, places = pooled_once(works), dict[int, list[int]]()
-    for place, work in enumerate(works):
-        places.setdefault(id(work.answerer), []).append(place)
+def answers_of(queries: Sequence[Query]) -> list[Answer | NonFiniteError]:
+    """Return the answer of each query; those of one answerer are answered together."""
+    states, places = pooled_once(queries), dict[int, list[int]]()
+    for place, query in enumerate(queries):
+        places.setdefault(id(query.answerer), []).append(place)
     answers = dict[int, Answer | NonFiniteError]()
     for each in places.values():
-        some = [works[place] for place in each]
+        some = [queries[place] for place in each]
         answers |= zip(each, some[0].answerer.answer(some, states), strict=True)
-    return [answers[place] for place in range(len(works))]
+    return [answers[place] for place in range(len(queries))]
 
 
-def by_text(
-    inputs: Sequence[tuple[Input, str | None]],
-    columns: Callable[[Texts], Iterator[list[Work | ItemError]]],
-) -> list[list[Work] | InputError]:
-    """Return the works of each named input, or the error of one that cannot be read.
-
-    `columns` yields the works of one question after the other, for all readable texts.
-    """
-    texts = [_text_or_error(value) for value, _ in inputs]
-    pairs = zip(texts, inputs, strict=True)
-    named = [(text, name) for text, (_, name) in pairs if isinstance(text, str)]
-    rows = iter(zip(*columns(named), strict=True))
-    plans = list[list[Work] | InputError]()
-    for text in texts:
-        row = next(rows) if isinstance(text, str) else (text,)
-        bad = next((one for one in row if isinstance(one, InputError)), None)
-        plans.append(bad or [one for one in row if isinstance(one, Work)])
-    return plans
-
-
-def _text_or_error(value: Input) -> str | InputError:
-    try:
-        return value if isinstance(value, str) else text_of(value)
-    except InputError as error:
-        return error
-
-
-def pooled_once(works: Sequence[Work]) -> dict[StateRead, State]:
-    """Return the states that works read; those of one passage share a forward pass.
+def pooled_once(queries: Sequence[Query]) -> dict[StateRead, State]:
+    """Return the states that queries read; those of one passage share a forward pass.
 
     It runs up to the deepest of their depths: further blocks do not change lower states.
     """
     depths = dict[tuple[Tracer | Encoder, Passage], set[int]]()
-    for read in (read for work in works for read in work.reads):
+    for read in (read for query in queries for read in query.reads):
         depths.setdefault((read.source, read.passage), set()).add(read.depth)
     together = dict[tuple[Tracer | Encoder, tuple[int, ...]], list[Passage]]()
     for (source, passage), each in depths.items():
@@ -440,35 +396,6 @@ def pooled_once(works: Sequence[Work]) -> dict[StateRead, State]:
     states = dict[StateRead, State]()
     for (source, chosen), passages in together.items():
         for passage, rows in zip(passages, source.pooled(passages, chosen), strict=True):
-            states |= {
-                StateRead(source, passage, depth): row
-                for depth, row in zip(chosen, rows, strict=True)
-            }
+            reads = [StateRead(source, passage, depth) for depth in chosen]
+            states |= zip(reads, rows, strict=True)
     return states
-
-
-def _encoded(
-    tracer: Tracer,
-    texts: Texts,
-    question: Question,
-    template: Template,
-    scope: Scope,
-    *,
-    blind: bool = False,
-    free: bool = False,
-) -> list[EncodedItem | ItemError]:
-    """Return the item of a question for each text as token ids, or its error."""
-    items = list[Item | ItemError]()
-    for text, id in texts:
-        try:
-            item = item_of(text, question, template, id=id, blind=blind, content_free=free)
-            items.append(item)
-        except ItemError as error:
-            items.append(error)
-    return encode_valid(items, partial(tracer.encode, correction=scope.correction))
-
-
-def _fault(work: Work, states: Mapping[StateRead, State]) -> NonFiniteError | None:
-    """Return an error with the first depth whose state is not finite, or None."""
-    bad = (read.depth for read in work.reads if not np.isfinite(states[read]).all())
-    return next(map(NonFiniteError, bad), None)

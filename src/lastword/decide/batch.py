@@ -11,8 +11,9 @@ from jaxtyping import Float, Int
 from lastword.errors import NonFiniteError
 from lastword.methods.contract import Evidence, Method, Needs
 from lastword.model.readout import Reading, States
+from lastword.records.decision import Decision
 from lastword.rule.geometry import Inputs, Scores, Trajectory
-from lastword.rule.operators import Step
+from lastword.rule.operators import Ruling, Step
 from lastword.rule.scorer import Scorer
 from lastword.rule.tile import TokenScorer
 from lastword.text.prompt_template import Blind
@@ -59,43 +60,30 @@ class ReadPlan:
     peers: Mapping[str, Method] = field(default_factory=dict)
 
     @classmethod
-    def of_methods(cls, methods: Mapping[str, Method], scorer: Scorer) -> "ReadPlan":
-        """Return the smallest plan that reads everything these methods need."""
-        needs = [method.needs for method in methods.values()]
-        blind = frozenset[int]().union(*(n.blind for n in needs))
+    def of(cls, scope: Scope, correction: Needs, scorer: Scorer) -> "ReadPlan":
+        """Return the plan for a scope, its methods and the correction that decides."""
+        needs = [method.needs for method in scope.methods.values()]
+        last, every = frozenset([scorer.last]), frozenset(range(scorer.last + 1))
+        whole, whole_blind = scope.read == "all", scope.blind == "all"
         t = any(n.t for n in needs)
         read = frozenset(scorer.depths if t else ()).union(*(n.normed for n in needs))
-        step = Step(
-            read,
-            t=t,
-            peers=any(n.token_scorer is not None for n in needs),
-            blind=blind,
-            content_free=any(n.content_free for n in needs),
-        )
-        return cls(read.union(blind, *(n.raw for n in needs)), step, peers=methods)
-
-    @classmethod
-    def of_scope(cls, scope: Scope, correction: Needs, scorer: Scorer) -> "ReadPlan":
-        """Return the plan for a scope, its methods and the correction that decides."""
-        base = cls.of_methods(scope.methods, scorer)
-        last, every = frozenset([scorer.last]), frozenset(range(scorer.last + 1))
-        blind = last | base.step.blind
-        whole, whole_blind = scope.read == "all", scope.blind == "all"
-        step = replace(base.step, content_free=base.step.content_free or correction.content_free)
-        if whole:
-            step = replace(step, depths=every, t=True, readings=scope.readings)
+        blind = last.union(*(n.blind for n in needs))
         if scope.blind == "none" and not correction.blind:
-            step = replace(step, blind=frozenset())
-        else:
-            step = replace(step, blind=every if whole_blind else blind, blind_t=whole_blind)
+            blind = frozenset()
+        step = Step(
+            every if whole else read,
+            t=whole or t,
+            peers=any(n.token_scorer is not None for n in needs),
+            blind=every if whole_blind else blind,
+            blind_t=whole_blind,
+            content_free=correction.content_free or any(n.content_free for n in needs),
+            readings=whole and scope.readings,
+        )
         # Under `decide` the states of all depths are stored, although the gates may need few of
         # them: running the blocks again would cost more than the memory.
         stored = last if scope.read == "base" and not whole_blind else every
-        return replace(
-            base,
-            depths=base.depths.union(stored, correction.blind),
-            step=step,
-        )
+        needed = [depths for n in needs for depths in (n.blind, n.raw)]
+        return cls(stored.union(read, correction.blind, *needed), step, scope.methods)
 
     def pared(self, encoded: EncodedItem) -> EncodedItem:
         """Return the item without the prompts that the plan does not read."""
@@ -151,10 +139,6 @@ class Batch:
         """Return S and t of an item, as far as they have been read."""
         return self._read_so_far(self._main[item])
 
-    def readings(self, item: int) -> dict[str, Scores]:
-        """Return t of an item by reading of the scorer."""
-        return {name: t[self._main[item]] for name, (_, t) in self._by_reading.items()}
-
     def blind(self, item: int) -> Trajectory | None:
         """Return S and t of an item after its blind prompt; None if it has no blind prompt."""
         span = self._blind[item]
@@ -197,10 +181,25 @@ class Batch:
             last = Step(frozenset([self.depth]))
             self._read([span for i in items for span in self._free[i]], last)
 
-    def scores(self, item: int) -> dict[str, Scores | None]:
-        """Return every method's scores of an item [candidates]; None if one does not apply."""
-        peers = self._plan.peers
-        return {name: m.scores(self.evidence(item, name)) for name, m in peers.items()}
+    def decision(self, item: int, ruling: Ruling, invariant: float, method: str) -> Decision:
+        """Return the decision of an item by a ruling of `method`, with everything read of it."""
+        encoded, blind, peers = self._encoded[item], self.blind(item), self._plan.peers
+        whole = blind if blind is not None and blind.t is not None else None
+        return Decision.of(
+            ruling,
+            self.trajectory(item),
+            encoded.item.candidates,
+            invariant=invariant,
+            blind_scores=None if blind is None else blind.base,
+            blind_trajectory=None if whole is None else whole.scores,
+            blind_t_scores=None if whole is None else whole.t,
+            content_free_scores=self.content_free(item),
+            t_readings={name: t[self._main[item]] for name, (_, t) in self._by_reading.items()},
+            truncated=encoded.prompt.truncated,
+            id=encoded.item.id,
+            method=method,
+            methods={name: m.scores(self.evidence(item, name)) for name, m in peers.items()},
+        )
 
     def _read_so_far(self, span: slice) -> Trajectory:
         t = self._t[span]

@@ -14,14 +14,11 @@ from lastword.decide.answerers import (
     ByLinear,
     ByModel,
     ByTrajectory,
-    Reading,
-    Texts,
-    Work,
-    answer_works,
-    by_text,
+    Query,
+    answers_of,
 )
 from lastword.decide.batch import Read, Scope
-from lastword.decide.item import Input, inputs_of
+from lastword.decide.item import Input, inputs_of, text_of
 from lastword.decide.options import DecideOptions
 from lastword.decide.probe_files import check_unlike, encoders_of, read_probes
 from lastword.decide.questionnaire import Questionnaire, prepare, singles
@@ -103,7 +100,7 @@ class Decider:
         if tracer is not None:
             named = correction is not None  # a correction by default decides no questions
             method = self._method(correction, certificate)
-            self.by_model = ByModel(tracer, method, certificate, named)
+            self.by_model = ByModel(tracer, correction=method, certificate=certificate, named=named)
         self.encoders = encoders_of(self.probes, encoders)
         self._by_probe = [self._answerer(probe) for probe in self.probes]
 
@@ -143,7 +140,14 @@ class Decider:
         if probe.linear is None:
             return ByTrajectory(self.tracer, probe, least)
         encoder = None if probe.encoder is None else self.encoders[probe.encoder.model]
-        return ByLinear(probe, probe.linear, self._tracer, encoder, self.unlike, least)
+        return ByLinear(
+            self._tracer,
+            probe=probe,
+            least=least,
+            fit=probe.linear,
+            encoder=encoder,
+            unlike=self.unlike,
+        )
 
     @property
     def tracer(self) -> Tracer:
@@ -266,8 +270,8 @@ class Decider:
         on_error: OnError = "raise",
     ) -> Iterator[Any]:
         """Yield decisions in order, limited by the certificate; see `Tracer.correct_many`."""
-        answer = partial(self.correct_encoded, scope=self.scope(read, blind, methods))
-        return answered(items, self.encode, answer, ahead, on_error)
+        decide = partial(self.tracer.correct_encoded, scope=self.scope(read, blind, methods))
+        return answered(items, self.encode, decide, ahead, on_error)
 
     def scope(
         self,
@@ -283,20 +287,11 @@ class Decider:
         """Return each item as token ids, or its error; see `Tracer.encode`."""
         return self.tracer.encode(items, first, self.correction)
 
-    def correct_encoded(
-        self, encoded: Sequence[EncodedItem], scope: Scope | None = None
-    ) -> Iterator[Decision | NonFiniteError]:
-        """Yield decisions in the order of the encoded items; batches are computed as needed."""
-        return self.tracer.correct_encoded(encoded, self._limited(scope))
-
     def decide_group(
         self, encoded: Sequence[EncodedItem], scope: Scope | None = None
     ) -> list[Decision | NonFiniteError]:
         """Return the decisions of one group, limited by the certificate; see `Tracer`."""
-        return self.tracer.decide_group(encoded, self._limited(scope))
-
-    def _limited(self, scope: Scope | None) -> Scope:
-        return replace(scope or self.scope(), certificate=self._model.certificate)
+        return self.tracer.decide_group(encoded, scope or self.scope())
 
     def decide(
         self,
@@ -357,8 +352,8 @@ class Decider:
         plans = self.plan_many(inputs, ready)
         if on_error == "raise" and (bad := [one for one in plans if isinstance(one, InputError)]):
             raise bad[0]
-        works = [work for plan in plans if not isinstance(plan, InputError) for work in plan]
-        singles = iter(self.answer(works))
+        queries = [query for plan in plans if not isinstance(plan, InputError) for query in plan]
+        singles = iter(self.answer(queries))
         for plan in plans:
             if isinstance(plan, InputError):
                 yield plan
@@ -426,39 +421,48 @@ class Decider:
                 )
 
     def plan(
-        self,
-        input: Input,
-        ready: Questionnaire,
-        reading: Reading = Reading(),  # noqa: B008 - frozen
-    ) -> list[Work]:
-        """Return the work of each question about one input, without running the model."""
-        (works,) = self.plan_many([(input, None)], ready, reading)
-        if isinstance(works, InputError):
-            raise works
-        return works
+        self, input: Input, ready: Questionnaire, read: Read = "decide", blind: Blind = "none"
+    ) -> list[Query]:
+        """Return the query of each question about one input, without running the model."""
+        (queries,) = self.plan_many([(input, None)], ready, read, blind)
+        if isinstance(queries, InputError):
+            raise queries
+        return queries
 
     def plan_many(
         self,
         inputs: Sequence[tuple[Input, str | None]],
         ready: Questionnaire,
-        reading: Reading = Reading(),  # noqa: B008 - frozen
-    ) -> list[list[Work] | InputError]:
-        """Return the works about each named input, or the error of one that cannot be read.
+        read: Read = "decide",
+        blind: Blind = "none",
+    ) -> list[list[Query] | InputError]:
+        """Return the queries about each named input, or the error of one that cannot be read.
+
+        Args:
+            inputs: The inputs with their names.
+            ready: The questions.
+            read: `all` to read every depth, and the model's scores even where a probe is certain.
+            blind: `all` to read every depth of the prompt without the input too.
 
         Raises:
             InputError: A probe was fitted with another prompt template.
         """
-        answerers = [(*pair, self.answerer_of(*pair)) for pair in ready.questions.items()]
-        for *_, answerer in answerers:
+        texts = [_text_or_error(value) for value, _ in inputs]
+        pairs = zip(texts, inputs, strict=True)
+        named = [(text, name) for text, (_, name) in pairs if isinstance(text, str)]
+        columns = list[list[Query | ItemError]]()
+        for name, question in ready.questions.items():
+            answerer = self.answerer_of(name, question)
             if answerer.probe is not None:
                 answerer.probe.check_template(ready.template_name)
-
-        def columns(texts: Texts) -> Iterator[list[Work | ItemError]]:
-            for name, question, answerer in answerers:
-                for part, single in singles({name: question}).items():
-                    yield answerer.plan(part, single, texts, ready.template, reading)
-
-        return by_text(inputs, columns)
+            for part, single in singles({name: question}).items():
+                columns.append(answerer.plan(part, single, named, ready.template, read, blind))
+        rows, plans = iter(zip(*columns, strict=True)), list[list[Query] | InputError]()
+        for text in texts:
+            row = next(rows) if isinstance(text, str) else (text,)
+            bad = next((one for one in row if isinstance(one, InputError)), None)
+            plans.append(bad or [one for one in row if isinstance(one, Query)])
+        return plans
 
     def probe_of(self, question: Question) -> Probe | None:
         """Return the probe that answers a question; None if the model does."""
@@ -479,7 +483,7 @@ class Decider:
 
     def answerers(self, ready: Questionnaire) -> dict[str, Question]:
         """Return each question with one answer, by a digest of all that its answers depend on."""
-        digests: dict[str, Question] = {}
+        digests = dict[str, Question]()
         for name, question in ready.questions.items():
             if isinstance(question, Multi):
                 continue
@@ -492,7 +496,14 @@ class Decider:
             digests[text_digest(to_json([question_digest(question), by]))] = question
         return digests
 
-    def answer(self, works: Sequence[Work]) -> list[Answer | NonFiniteError]:
-        """Return the answer of each work, or the error of states or logits that are not finite."""
-        ordered = answer_works(works)
-        return ordered if self._of_table is None else [*map(self._of_table.defer, ordered)]
+    def answer(self, queries: Sequence[Query]) -> list[Answer | NonFiniteError]:
+        """Return the answer of each query, or the error of states or logits that are not finite."""
+        answers = answers_of(queries)
+        return answers if self._of_table is None else [*map(self._of_table.defer, answers)]
+
+
+def _text_or_error(value: Input) -> str | InputError:
+    try:
+        return text_of(value)
+    except InputError as error:
+        return error

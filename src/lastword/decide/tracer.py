@@ -11,7 +11,7 @@ from jaxtyping import Float
 from transformers import PreTrainedModel
 
 from lastword.decide.batch import Batch, Read, ReadPlan, Scope
-from lastword.decide.stream import OnError, answered, applicable, grouped
+from lastword.decide.stream import OnError, answered
 from lastword.errors import InvariantError, ItemError, NonFiniteError
 from lastword.files.strict_json import strict
 from lastword.methods.contract import Evidence, Facts, Method
@@ -38,7 +38,6 @@ from lastword.text.items import Item
 from lastword.text.prompt_template import Blind
 from lastword.text.tokenizer import Tokenizer
 from lastword.text.tokens import EncodedItem, Passage, encode, encode_passages
-from lastword.trust.certificate import Certificate
 
 
 class Tracer:
@@ -238,8 +237,8 @@ class Tracer:
         """
         scope = Scope(read, blind, methods or {}, correction)
         encode = partial(self.encode, correction=correction)
-        answer = partial(self.correct_encoded, scope=scope)
-        return answered(items, encode, answer, ahead, on_error)
+        decide = partial(self.correct_encoded, scope=scope)
+        return answered(items, encode, decide, ahead, on_error)
 
     def token_scores(
         self, prompt: str | Sequence[Mapping[str, str]], candidates: Sequence[str]
@@ -268,7 +267,14 @@ class Tracer:
         scope: Scope = Scope(),  # noqa: B008 - frozen
     ) -> Iterator[Decision | NonFiniteError]:
         """Yield decisions in the order of the encoded items; batches are computed as needed."""
-        return grouped(encoded, self.plan, partial(self.decide_group, scope=scope))
+        # Groups follow shared prefixes, so decisions wait in `done` until it is their turn.
+        done, groups = dict[int, Decision | NonFiniteError](), iter(self.plan(encoded))
+        for place in range(len(encoded)):
+            while place not in done:
+                group = next(groups)
+                decisions = self.decide_group([encoded[i] for i in group], scope)
+                done.update(zip(group, decisions, strict=True))
+            yield done.pop(place)
 
     def pooled(self, passages: Sequence[Passage], depths: Sequence[int]) -> Pooled:
         """Return the mean state of each passage at some depths, in float32.
@@ -327,7 +333,14 @@ class Tracer:
         )
         if correction is None:
             return encoded
-        return [applicable(correction, one, first + i) for i, one in enumerate(encoded)]
+        for place, one in enumerate(encoded):
+            if isinstance(one, ItemError):
+                continue
+            if lack := correction.lacks(one.blind is not None, bool(one.content_free)):
+                name = one.item.id or str(first + place)
+                reason = f"{correction.name} needs {lack}, and there is none"
+                encoded[place] = ItemError(reason, name)
+        return encoded
 
     def plan(self, encoded: Sequence[EncodedItem]) -> list[list[int]]:
         """Return groups of items that are computed together, as indices.
@@ -351,19 +364,21 @@ class Tracer:
         # in the scope, for all items together; then to the steps that the router requests, where
         # items with the same next step are read together (`settle`).
         correction = scope.correction or self._trace
-        plan = ReadPlan.of_scope(scope, correction.needs, self.scorer)
-        batch = self._batch(encoded, plan)
+        batch = self._batch(encoded, ReadPlan.of(scope, correction.needs, self.scorer))
 
         def ask(item: int) -> Step | Ruling | NonFiniteError:
             return batch.fault(item) or self._next(batch.evidence(item), scope.read, correction)
 
         verdicts: list[Ruling | NonFiniteError] = settle(len(encoded), ask, batch.read)
-        return [
-            verdict
-            if isinstance(verdict, NonFiniteError)
-            else _decision(self, e, batch, i, verdict, correction.name, scope.certificate)
-            for i, (e, verdict) in enumerate(zip(encoded, verdicts, strict=True))
-        ]
+        answers = list[Decision | NonFiniteError]()
+        for place, verdict in enumerate(verdicts):
+            if isinstance(verdict, Ruling):
+                decision = batch.decision(place, verdict, self.invariant, correction.name)
+                certificate = scope.certificate
+                answers.append(decision if certificate is None else certificate.obey(decision))
+            else:
+                answers.append(verdict)
+        return answers
 
     def __sklearn_clone__(self) -> "Tracer":
         """Return itself: clones of a scikit-learn estimator share the model."""
@@ -466,32 +481,3 @@ def not_finite(
     """Return an error with the first depth whose states are not all finite, or None."""
     bad = ~np.isfinite(states).all(axis=-1).reshape(-1, len(depths)).all(axis=0)
     return NonFiniteError(depths[int(bad.argmax())]) if bad.any() else None
-
-
-def _decision(
-    tracer: Tracer,
-    encoded: EncodedItem,
-    batch: Batch,
-    place: int,
-    verdict: Ruling,
-    method: str,
-    certificate: Certificate | None,
-) -> Decision:
-    blind = batch.blind(place)
-    whole = blind if blind is not None and blind.t is not None else None
-    decision = Decision.of(
-        verdict,
-        batch.trajectory(place),
-        encoded.item.candidates,
-        invariant=tracer.invariant,
-        blind_scores=None if blind is None else blind.base,
-        blind_trajectory=None if whole is None else whole.scores,
-        blind_t_scores=None if whole is None else whole.t,
-        content_free_scores=batch.content_free(place),
-        t_readings=batch.readings(place),
-        truncated=encoded.prompt.truncated,
-        id=encoded.item.id,
-        method=method,
-        methods=batch.scores(place),
-    )
-    return decision if certificate is None else certificate.obey(decision)

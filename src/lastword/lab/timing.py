@@ -146,7 +146,7 @@ def _difference(a: Sums, b: Sums) -> float:
 
 def ours(decider: Decider, encoded: Sequence[EncodedItem], read: Read) -> list[Decision]:
     """Return the decisions on encoded items, planned and computed as in `correct_many`."""
-    return [*map(sound, decider.correct_encoded(encoded, decider.scope(read)))]
+    return [*map(sound, decider.tracer.correct_encoded(encoded, decider.scope(read)))]
 
 
 def sums_of(encoded: Sequence[EncodedItem], decisions: Sequence[Decision]) -> Sums:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from lastword.decide.answer import Answer, Probed
-from lastword.decide.answerers import Work
+from lastword.decide.answerers import Query
 from lastword.decide.item import candidates_of
 from lastword.errors import InputError
 from lastword.files.strict_json import strict
@@ -85,7 +85,7 @@ class Oversight:
         """Close the state."""
         self._ledger.close()
 
-    def answered(self, decision: Decision, item: Item, work: Work | None = None) -> str | None:
+    def answered(self, decision: Decision, item: Item, work: Query | None = None) -> str | None:
         """Store an answer, and return the id for its label.
 
         If the disk or the database fails, the id is None and the log has the reason, so that the
@@ -99,7 +99,7 @@ class Oversight:
         values = statistics(decision.to_dict())
         return self._note(entry, values, mark, self._words(*text, item.candidates))
 
-    def probed(self, answer: Answer, work: Work) -> str | None:
+    def probed(self, answer: Answer, work: Query) -> str | None:
         """Store a probe's answer, as `answered`; drift tests the certified probe's."""
         assert isinstance(answer.decision, Probed) and work.probe is not None
         like, options = answer.decision.likeness, candidates_of(work.question)

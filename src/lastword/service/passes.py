@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from lastword.decide.answer import Answer, Probed
-from lastword.decide.answerers import Work
+from lastword.decide.answerers import Query
 from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider
 from lastword.errors import TraceError
@@ -37,7 +37,7 @@ class ModelOrder(Order):
 
     encoded: EncodedItem | None = None
     scope: Scope | None = None
-    works: tuple[Work, ...] = ()
+    works: tuple[Query, ...] = ()
     chunks: int = 0
 
     @property

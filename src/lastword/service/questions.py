@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 from lastword.decide.answer import Answer, Probed, answer_of
-from lastword.decide.answerers import Reading, Work
+from lastword.decide.answerers import Query
+from lastword.decide.batch import Read
 from lastword.decide.item import Input, text_of
 from lastword.decide.questionnaire import Questionnaire, singles
 from lastword.decide.served import Served
@@ -23,6 +24,7 @@ from lastword.service.limits import (
     require_few_characters,
 )
 from lastword.service.refusal import Refusal
+from lastword.text.prompt_template import Blind
 from lastword.text.question import Question
 from lastword.text.tokens import EncodedItem
 
@@ -142,16 +144,17 @@ async def _plan(
     value: Input,
     make: Callable[[], dict[str, Question]],
     include: Sequence[str],
-) -> tuple[Questionnaire, list[Work], Usage]:
+) -> tuple[Questionnaire, list[Query], Usage]:
     """Return the prepared questions, their works and their tokens; a thread reads the texts."""
     settings, decider = call.service.settings, call.service.decider
-    reading = Reading(whole=bool(include), blind="view" in include)
+    read: Read = "all" if include else "decide"
+    blind: Blind = "all" if "view" in include else "none"
 
-    def plan() -> tuple[Questionnaire, list[Work], Usage]:
+    def plan() -> tuple[Questionnaire, list[Query], Usage]:
         questions, text = make(), text_of(value)
         require_few_characters(text, [*singles(questions).values()], settings)
         ready = decider.prepare(questions, warn=False)
-        works = decider.plan(text, replace(ready, questions=ready.singles), reading)
+        works = decider.plan(text, replace(ready, questions=ready.singles), read, blind)
         probed = max((work.tokens for work in works if work.probe is not None), default=0)
         items = _items(works)
         usage = Usage.of(items, probed)
@@ -164,13 +167,13 @@ async def _plan(
     return await call.service.read(size, plan)
 
 
-def _items(works: Sequence[Work]) -> list[EncodedItem]:
+def _items(works: Sequence[Query]) -> list[EncodedItem]:
     """Return the encoded items of the questions that no probe answers."""
     return [work.item for work in works if work.probe is None and work.item is not None]
 
 
 def _with_reasons(
-    call: Call, work: Work, answer: Answer, include: Sequence[str]
+    call: Call, work: Query, answer: Answer, include: Sequence[str]
 ) -> tuple[Answer, dict[str, Any]]:
     """Return the answer to give, which is the model's under shadow, and its reasons."""
     service, decision, trajectory = call.service, answer.decision, "trajectory" in include

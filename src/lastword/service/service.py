@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from lastword.decide.answer import Answer, answered_by
-from lastword.decide.answerers import Work
+from lastword.decide.answerers import Query
 from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider
 from lastword.decide.questions_file import read_questions
@@ -192,7 +192,9 @@ class Service(Running):
             item = replace(item, blind_prompt=blind, content_free=free)
         return too_large(item, self.settings) or (item, scope)
 
-    async def answer(self, works: Sequence[Work], client: Hashable, *, batch: bool) -> list[Answer]:
+    async def answer(
+        self, works: Sequence[Query], client: Hashable, *, batch: bool
+    ) -> list[Answer]:
         """Return the answer of each work.
 
         Raises:
@@ -226,7 +228,7 @@ class Service(Running):
         return matches[0]
 
     def write(
-        self, decision: Decision, item: Item, *, full: bool, request: str, work: Work | None = None
+        self, decision: Decision, item: Item, *, full: bool, request: str, work: Query | None = None
     ) -> dict[str, Any]:
         """Return the JSON of a decision, and log it; under shadow, of the model's answer.
 
@@ -284,7 +286,7 @@ async def _in_thread(thread: Executor, work: Callable[..., Result], *values: Any
     return await asyncio.get_running_loop().run_in_executor(thread, call)
 
 
-def _orders(works: Sequence[Work], client: Hashable, batch: bool) -> list[ModelOrder]:
+def _orders(works: Sequence[Query], client: Hashable, batch: bool) -> list[ModelOrder]:
     """Return an order per work, but one for adjacent works of probes: these share a pass."""
     orders = list[ModelOrder]()
     for probed, group in groupby(works, key=lambda work: work.probe is not None):

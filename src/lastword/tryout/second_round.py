@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from lastword.decide.answer import Answer, Probed
-from lastword.decide.answerers import Reading
 from lastword.decide.decider import Decider
 from lastword.errors import InputError
 from lastword.files.strict_json import from_json, to_json
@@ -364,7 +363,9 @@ def _answered(
     ready, texts = decider.prepare({_QUESTION: probe.question}), [*pool.items()]
     for first in range(0, len(texts), _TOGETHER):
         some = texts[first : first + _TOGETHER]
-        plans = decider.plan_many([(text, id) for id, text in some], ready, Reading(whole=whole))
+        plans = decider.plan_many(
+            [(text, id) for id, text in some], ready, "all" if whole else "decide"
+        )
         pairs = [*zip(some, plans, strict=True)]
         sound = [(row, plan[0]) for row, plan in pairs if isinstance(plan, list)]
         answers = decider.answer([work for _, work in sound])
