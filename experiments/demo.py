@@ -145,8 +145,8 @@ def at(record: Decision, depth: int) -> np.ndarray:
 def certificate(sample: Sample) -> list[str]:
     """Return the lines that `lastword certify` prints."""
     certified = outcome(sample, Terms())
-    subject = MODEL, [*sample.benchmarks], sample.failed
-    return summary(certified.finding, *subject, certified.controls)
+    subject = MODEL, [*sample.benchmarks], sample.items.failed
+    return summary(certified.finding, *subject)
 
 
 def organism(folder: Path) -> dict[str, Any]:

@@ -66,7 +66,6 @@ def calibrated():
     return replace(GOOD, calibration=calibrate(scores, [int(rng.integers(3)) for _ in scores]))
 
 
-BASELINES = {"bag of words": counted(50, 12, 1), "largest class": counted(50, 15, 1)}
 MEANS = {"0a": (0.5, 0.5)}
 ALONE = Certificate(
     GOOD.subject,
@@ -79,7 +78,6 @@ KINDS = {
     "good": GOOD,
     "nothing": replace(GOOD, policy=OFF, automation=None),
     "probe": of_probe("pmi@1", probe=PROBE),
-    "baselines": of_probe(probe=PROBE, baselines=BASELINES),
     "few errors": ALONE,
     "calibrated": calibrated(),
     "means": of_means(means=MEANS),
@@ -130,15 +128,6 @@ def test_any_name_theta_and_policy_are_read_back(model, margin, automation, thet
     subject, policy = replace(GOOD.subject, model=model, theta=theta), ("decisive", "early")
     written = certificate(subject, Policy(policy, margin), GOOD.terms, 50, automation=automation)
     assert Certificate.from_dict(tomllib.loads(written.to_toml())) == written
-
-
-def test_the_gain_over_baselines_is_that_over_the_best_of_them():
-    written = KINDS["baselines"]
-    alone = [replace(written, baselines={"": one}).over_baselines for one in BASELINES.values()]
-    assert written.over_baselines == written.worth["over_baselines_at_least"] == alone[0] < alone[1]
-    beaten_by_one = replace(written, baselines=BASELINES | {"b": counted(50, 8, 6)})
-    assert "over_baselines_at_least" not in beaten_by_one.worth
-    assert KINDS["probe"].worth["net_at_least"] > 0
 
 
 def test_a_probe_may_promise_few_errors_without_a_gain():
@@ -203,7 +192,6 @@ def test_a_certificate_that_contradicts_itself_is_not_made(make, message):
         (edited("worth", net_at_least=0.2), "edited by hand"),
         ({"digest": "0" * 64}, "edited by hand"),
         (of_kind("calibrated", calibration={"temperature": -1.0}), "a temperature is between"),
-        (of_kind("baselines", baselines={"bag of words": {"fixed": 45}}), "do not fit together"),
         (KINDS["means"].to_dict() | {"means": {}}, "needs its means"),
     ],
 )

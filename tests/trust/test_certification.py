@@ -15,7 +15,7 @@ from lastword.records.frame import load_records
 from lastword.records.info import RUN_FILE
 from lastword.rule.theta import Theta
 from lastword.trust.certification import Outcome, read_sample
-from lastword.trust.claims import ControlResults, certify
+from lastword.trust.claims import certify
 from lastword.trust.drift import statistics
 from lastword.trust.evidence import Evidence
 from lastword.trust.terms import Terms
@@ -38,7 +38,7 @@ def test_items_agree_with_the_records(tmp_path):
     write_cells(records, tmp_path)
     sample = read_sample(tmp_path)
     valid = records[records["mc1_base"].notna()]
-    assert sample.failed == 3 and len(sample.items) == len(valid) < len(records) - 3
+    assert sample.items.failed == 3 and len(sample.items) == len(valid) < len(records) - 3
     for place, (_, row) in enumerate(valid.iterrows()):
         scores, base = np.array(row["scores"]), np.array(row["base_scores"])
         expected = {
@@ -59,7 +59,7 @@ def test_a_certificate_has_its_subject_and_the_drift_reference(tmp_path):
     write_benchmarks(tmp_path, "halueval-qa", items=400)
     sample = read_sample(tmp_path)
     finding = certify(sample.items, sample.scalar, Terms(0.3, 0.1))
-    certificate = Outcome(sample, finding, ControlResults({}, float("nan"))).certificate
+    certificate = Outcome(sample, finding).certificate
     assert certificate.subject.model == "org/model-a" and certificate.subject.theta == Theta()
     assert certificate.benchmarks == {"halueval-qa": "of halueval-qa"}
     assert certificate.templates == ("synthetic 1 (000000000000)",)
@@ -149,7 +149,7 @@ def test_an_edited_record_is_refused_and_its_item_named(tmp_path, name, edit, me
 @pytest.mark.parametrize("groups", [[0, 1, 2, 3, 4, 5], [0, 0, 1, 1, 1, 2]])
 def test_a_failed_item_is_a_group_that_is_broken(groups):
     base, shown = np.array([1, 0, 1, 0, 1, 1]) > 0, np.array([1, 1, 0, 0, 1, 1]) > 0
-    failing = Evidence.of(base, shown, np.array(groups)).with_failed(3)
+    failing = Evidence.of(base, shown, np.array(groups), failed=3)
     more = np.append(base, [True] * 3), np.append(shown, [False] * 3)
     expected = Evidence.of(*more, np.append(groups, [6, 7, 8]))
     assert vars(failing) == pytest.approx(vars(expected))

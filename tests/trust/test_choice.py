@@ -20,7 +20,7 @@ from lastword.records.frame import load_records
 from lastword.text.items import Item
 from lastword.trust.certificate import Certificate
 from lastword.trust.certification import Outcome, read_sample
-from lastword.trust.claims import ControlResults, Trial, certify
+from lastword.trust.claims import Trial, certify
 from lastword.trust.other_methods import MODEL
 from lastword.trust.policy import OFF
 from lastword.trust.terms import Terms
@@ -102,7 +102,7 @@ def certified(runs: Path, methods: tuple[str, ...] | None) -> Certificate:
     """Return the certificate from records, as it is read back."""
     sample = read_sample(runs, methods=methods)
     finding = certify(sample.items, sample.scalar, Terms(0.1, methods=sample.methods))
-    certificate = Outcome(sample, finding, ControlResults({}, float("nan"))).certificate
+    certificate = Outcome(sample, finding).certificate
     assert Certificate.from_dict(tomllib.loads(certificate.to_toml())) == certificate
     return certificate
 
@@ -142,17 +142,14 @@ def test_controls_are_tested_like_methods(by_pmi):
     sample = read_sample(by_pmi, methods=("pmi@1",))
     terms = Terms(0.1, methods=sample.methods)
     finding = certify(sample.items, sample.scalar, terms)
-    controls = sample.controls(finding)
-    assert set(controls.worth) == {"shortest", "longest", "question-blind", "anti-blind"}
-    assert controls.worth["longest"] < finding.chosen.gain and controls.flips < 0.05
+    finding = sample.controlled(finding)
+    assert set(finding.controls) == {"shortest", "longest", "question-blind", "anti-blind"}
+    assert finding.controls["longest"] < finding.chosen.gain and finding.flips < 0.05
     # The summary begins with a control that gains as much.
-    equal = ControlResults(
-        dict.fromkeys(controls.worth, 0.0) | {"longest": finding.chosen.gain}, 0.2
-    )
-    first, *_ = summary(finding, "m", ["b"], 0, equal)
+    equal = replace(finding, controls={"longest": finding.chosen.gain}, flips=0.2)
+    first, *_ = summary(equal, "m", ["b"])
     assert first.startswith("Warning: longest and random flips in 20% of draws")
-    lines = summary(finding, "m", ["b"], 0, controls)
-    assert not any(line.startswith("Warning") for line in lines)
+    assert not any(line.startswith("Warning") for line in summary(finding, "m", ["b"]))
 
 
 def test_a_random_flip_breaks_a_right_answer_at_the_rate_of_its_wrong_candidates(by_pmi):
@@ -166,8 +163,7 @@ def test_a_control_gains_as_much_if_the_wording_reveals_the_truth(tracer, questi
     runs = recorded(tracer, questions, [LONGEST] * len(questions), tmp_path)
     sample = read_sample(runs, methods=("pmi@0.25", "pmi@0.5", "pmi@1"))
     finding = certify(sample.items, sample.scalar, Terms(0.3, methods=sample.methods))
-    controls = sample.controls(finding)
+    finding = sample.controlled(finding)
     wrong = int((sample.items.mc1_base == 0).sum())
-    assert controls.worth["longest"] == wrong > 0
-    if finding.chosen is not None:
-        assert "longest" in controls.rivals(finding.chosen.gain)
+    assert finding.controls["longest"] == wrong > 0
+    assert finding.chosen is None or "longest" in finding.rivals

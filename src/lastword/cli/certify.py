@@ -177,8 +177,8 @@ def _lines(certified: "Outcome") -> list[str]:
     from lastword.trust.words import summary
 
     sample = certified.sample
-    subject = sample.subject.model, list(sample.benchmarks), sample.failed
-    return summary(certified.finding, *subject, certified.controls)
+    subject = sample.subject.model, list(sample.benchmarks), sample.items.failed
+    return summary(certified.finding, *subject)
 
 
 def _to_dict(certified: "Outcome") -> dict[str, Any]:
@@ -189,12 +189,12 @@ def _to_dict(certified: "Outcome") -> dict[str, Any]:
         rung = finding.automation.rung(finding.terms.delta)
     return {
         "model": certified.sample.subject.model,
-        "controls": asdict(certified.controls),
+        "controls": {"worth": finding.controls, "flips": finding.flips},
         "terms": asdict(finding.terms),
-        "items": finding.items,
-        "groups": finding.groups,
+        "items": finding.most.items,
+        "groups": finding.most.groups,
         "worth": finding.worth,
-        "base_right": finding.base_right,
+        "base_right": finding.most.base_right,
         "policy": asdict(finding.policy),
         "needed": finding.needed,
         "estimates": [asdict(one) for one in estimates(finding.curve)],

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from lastword.records.decision import Decision
 from lastword.rule.geometry import margin
 from lastword.trust.automation import Automation, Errors
 from lastword.trust.calibration import Calibration
-from lastword.trust.claims import Finding, Trial, best_of, gain_over
+from lastword.trust.claims import Trial, best_of
 from lastword.trust.evidence import Evidence
 from lastword.trust.policy import BATCH, Policy, family, is_probe
 from lastword.trust.second_round import DrawnRows
@@ -34,6 +33,10 @@ from lastword.trust.subject import CertifiedProbe, Predictions, Subject
 from lastword.trust.terms import Terms
 
 SCHEMA = 4
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Certificate:
         automation: The test of the errors among the given answers; None to give all answers.
         errors: Errors of all predictions of a table; None for a model.
         benchmarks: Fingerprint of the labelled items by benchmark.
+        date: Time of issue.
         questions: Digests of the labelled questions, if there are any. Other questions are
             answered without the certificate.
         calibration: The temperature of the probabilities; None if it was not fitted.
@@ -54,8 +58,6 @@ class Certificate:
         means: Mean probabilities by label set, if the allowed method needs them.
         probe: The allowed probe; None for a correction.
         second: The second round that tested the policy; None without one.
-        baselines: The policy against each baseline without the model, by name, on labels that
-            fitted neither of them; `base_right` is the baseline's.
 
     Raises:
         InputError: The counts contradict each other, or do not give the promise.
@@ -71,18 +73,17 @@ class Certificate:
     templates: tuple[str, ...] = ()
     questions: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-    date: str = ""
+    date: str = field(default_factory=_now)
     calibration: Calibration | None = None
     reference: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     means: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     probe: CertifiedProbe | None = None
     second: DrawnRows | None = None
-    baselines: Mapping[str, Evidence] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Test all counts again, and refuse those that do not give the promise."""
         evidence = [trial.evidence for trial in self.trials]
-        for part in (*evidence, *self.baselines.values(), self.errors, self.automation):
+        for part in (*evidence, self.errors, self.automation):
             if part is not None:
                 part.check()
         predictions = isinstance(self.subject, Predictions)
@@ -159,43 +160,6 @@ class Certificate:
         same = tested == (drawn.rows, drawn.fixed, drawn.broken)
         return same and drawn.proves(terms.promise, terms.alpha, terms.delta)
 
-    @classmethod
-    def of(cls, subject: Subject, finding: Finding, **more: Any) -> "Certificate":
-        """Return the certificate of a finding, dated now; `more` are further fields."""
-        automation = finding.automation
-        proven = automation is not None and automation.rung(finding.terms.delta) is not None
-        return cls(
-            subject,
-            finding.terms,
-            finding.policy,
-            finding.trials,
-            automation if proven else None,
-            date=now(),
-            **more,
-        )
-
-    @classmethod
-    def for_probe(
-        cls,
-        subject: Subject,
-        finding: Finding,
-        probe: CertifiedProbe,
-        template: str,
-        reference: Mapping[str, tuple[float, ...]],
-        **more: Any,
-    ) -> "Certificate":
-        """Return the certificate of a finding that allows a probe, dated now."""
-        return cls.of(
-            subject,
-            finding,
-            probe=probe,
-            templates=(template,),
-            questions=(probe.question,),
-            versions={"lastword": version("lastword")},
-            reference=reference,
-            **more,
-        )
-
     @cached_property
     def threshold(self) -> float | None:
         """The minimum confidence of an answer that is given; None to give all answers."""
@@ -225,8 +189,7 @@ class Certificate:
             return self._worth_of_predictions()
         if not self.policy.operators or not self.trials:
             return {}
-        worth, over = self._allowed.worth(terms), self.over_baselines
-        return worth if over is None else worth | {"over_baselines_at_least": over}
+        return self._allowed.worth(terms)
 
     def _worth_of_predictions(self) -> dict[str, float]:
         assert self.errors is not None
@@ -237,11 +200,6 @@ class Certificate:
             if trial.gain > 0 and trial.passes(self.terms):
                 bounds["net_at_least"] = max(0.0, trial.worth(self.terms)["net_at_least"])
         return bounds
-
-    @property
-    def over_baselines(self) -> float | None:
-        """The lower bound of the gain over the best baseline; None if none is proven."""
-        return gain_over(self._allowed, [*self.baselines.values()], self.terms)
 
     def obey(self, decision: Decision) -> Decision:
         """Apply the policy and the threshold to a decision.
@@ -351,11 +309,6 @@ class Certificate:
             return cls.from_dict(values)
         except CertificateError as error:
             raise CertificateError(f"{path}: {error}") from error
-
-
-def now() -> str:
-    """Return the time of issue of a new certificate."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @cache

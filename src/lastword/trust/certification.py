@@ -18,7 +18,7 @@ from lastword.records.store import unfinished
 from lastword.rule.geometry import Scores
 from lastword.text.prompt_template import template_name
 from lastword.trust.certificate import Certificate
-from lastword.trust.claims import ControlResults, Finding, Trial, certify, gain_over, judge, trials
+from lastword.trust.claims import Finding, Trial, certify, judge, trials
 from lastword.trust.drift import REFERENCE, rounded, sampled, statistics
 from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Answers, Labelled
@@ -58,7 +58,6 @@ class Sample:
         scores: Scores by the model, each method and each control [items, candidates].
         truth: True for the true candidates [items, candidates].
         benchmarks: Fingerprint of the items by benchmark.
-        failed: Number of items that were not answered; each counts as broken.
         reference: Values of each statistic, for drift.
         means: Mean probabilities by label set, for batch calibration.
         run: The `run.json` of the first cell.
@@ -72,7 +71,6 @@ class Sample:
     benchmarks: Mapping[str, str]
     templates: tuple[str, ...]
     versions: Mapping[str, str]
-    failed: int
     reference: Mapping[str, tuple[float, ...]]
     cells: tuple[Cell, ...]
     methods: tuple[str, ...]
@@ -89,14 +87,15 @@ class Sample:
         rows = [u[place][np.isfinite(base[place])] for place in places]
         return rows, self.truth[places].argmax(axis=1).tolist()
 
-    def controls(self, finding: Finding) -> ControlResults:
-        """Test the controls under the terms of a finding."""
-        worth = {}
+    def controlled(self, finding: Finding) -> Finding:
+        """Return a finding with the results of the controls under its terms."""
+        gains, items = {}, replace(self.items, failed=0)
         for name in [name for name in (*WORDINGS, *BLIND) if name in self.scores]:
             terms = replace(finding.terms, methods=(name,))
-            best = judge(trials(self.items, self.scalar, terms), terms).chosen
-            worth[name] = 0 if best is None else best.gain
-        return ControlResults(worth, nan if finding.chosen is None else self.flips(finding.chosen))
+            best = judge(trials(items, self.scalar, terms), terms).chosen
+            gains[name] = 0 if best is None else best.gain
+        flips = nan if finding.chosen is None else self.flips(finding.chosen)
+        return replace(finding, controls=gains, flips=flips)
 
     def flips(self, trial: Trial) -> float:
         """Return the share of draws in which as many random overrides gain at least as much."""
@@ -163,7 +162,6 @@ def sample_of(
         benchmarks={run["benchmark"]: run["dataset"]["fingerprint"] for run in runs},
         templates=tuple(dict.fromkeys(template_name(run["template"]) for run in runs)),
         versions=first["packages"],
-        failed=sum(cell.failed for cell in parted),
         reference=_reference(parted, scalar),
         cells=tuple(parted),
         methods=names,
@@ -185,12 +183,13 @@ def _labelled(cells: Sequence[Cell], u: Mapping[str, Rows], truth: Truths) -> La
         if name != MODEL
     }
     sure = softmax(base, axis=1).max(axis=1)
-    return Labelled(mc1_rows(base, truth), sure, answers, groups(cells))
+    failed = sum(cell.failed for cell in cells)
+    return Labelled(mc1_rows(base, truth), sure, answers, groups(cells), failed)
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Results of the tests on a sample, with those of controls and baselines.
+    """Results of the tests on a sample.
 
     Attributes:
         questions: Digests of the items' questions, if there are any.
@@ -200,36 +199,27 @@ class Outcome:
 
     sample: Sample
     finding: Finding
-    controls: ControlResults
     questions: tuple[str, ...] = ()
     probe: CertifiedProbe | None = None
     likeness: tuple[float, ...] = ()
     baselines: Mapping[str, Evidence] = field(default_factory=dict)
 
     @property
-    def over_baselines(self) -> float | None:
-        """The lower bound of the gain over the best baseline; None if none is proven."""
-        chosen, terms = self.finding.chosen, self.finding.terms
-        return None if chosen is None else gain_over(chosen, [*self.baselines.values()], terms)
-
-    @property
-    def rivals(self) -> tuple[str, ...]:
-        """The controls that gain as much in the same test; none if nothing is certified."""
-        trial = self.finding.chosen
-        return () if trial is None else tuple(self.controls.rivals(trial.gain))
-
-    @property
     def certificate(self) -> Certificate:
         """The certificate of the finding, dated now."""
-        sample, finding = self.sample, self.finding
+        sample, finding, automation = self.sample, self.finding, self.finding.automation
         method, reference = finding.policy.method, sample.reference
         if self.probe is not None:
             reference = sampled(self.likeness)
         elif method not in (TRACE, GATED):  # other methods compute no more than the base's scores
             reference = {n: values for n, values in reference.items() if n == "confidence"}
-        return Certificate.of(
+        proven = automation is not None and automation.rung(finding.terms.delta) is not None
+        return Certificate(
             sample.subject,
-            finding,
+            finding.terms,
+            finding.policy,
+            finding.trials,
+            automation if proven else None,
             benchmarks=sample.benchmarks,
             templates=sample.templates,
             versions=sample.versions,
@@ -237,7 +227,6 @@ class Outcome:
             means=sample.means if method.startswith(BATCH) else {},
             questions=self.questions,
             probe=self.probe,
-            baselines=self.baselines,
         )
 
 
@@ -247,10 +236,8 @@ def outcome(sample: Sample, terms: Terms, questions: tuple[str, ...] = ()) -> Ou
     Raises:
         InputError: There are fewer groups than any policy needs.
     """
-    finding = certify(
-        sample.items, sample.scalar, replace(terms, methods=sample.methods), sample.failed
-    )
-    return Outcome(sample, finding, sample.controls(finding), questions)
+    finding = certify(sample.items, sample.scalar, replace(terms, methods=sample.methods))
+    return Outcome(sample, sample.controlled(finding), questions)
 
 
 def _chosen(

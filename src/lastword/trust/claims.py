@@ -25,8 +25,10 @@ Graphical procedures (Bretz 2009), Holm and chains certify no more often with so
 (`experiments/results/procedures.json`).
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -36,6 +38,7 @@ from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import OFF, PREDICTION, Policy, ScalarOperator, family, is_probe
 from lastword.trust.terms import Terms
+from lastword.trust.testing import at_least
 
 # Sizes at which `needed` tests a policy again; it is out of reach if it fails at all of them.
 _LARGEST = 10_000_000
@@ -90,22 +93,41 @@ class Finding:
 
     Attributes:
         chosen: The allowed policy; None to keep correction off.
-        needed: Number of items with which a policy would pass if the rates stay the same; None if
-            one passes, or if no number would be enough.
         automation: The test of the errors among given answers; None unless the terms have an
             error.
         curve: The errors of the answers at or above each confidence, the highest first.
+        controls: F - K of the certified policy of each control, which never reads the question, by
+            name (method, section 15); 0 if none is certified.
+        flips: Share of draws in which as many random overrides gain at least as much as the chosen
+            policy; nan if none is chosen.
     """
 
     terms: Terms
-    items: int
-    groups: int
-    base_right: int
     trials: tuple[Trial, ...]
     chosen: Trial | None
-    needed: int | None
     automation: Automation | None = None
     curve: tuple[Rung, ...] = ()
+    controls: Mapping[str, float] = field(default_factory=dict)
+    flips: float = math.nan
+
+    @property
+    def most(self) -> Evidence:
+        """The evidence of the trial with most items."""
+        return max((trial.evidence for trial in self.trials), key=lambda one: one.items)
+
+    @cached_property
+    def needed(self) -> int | None:
+        """The number of items that would be enough; None if a policy passes, or if none would."""
+        return None if self.chosen else needed(self.trials, self.terms)
+
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        """The controls that would be certified for as much, in words; none without a policy."""
+        if self.chosen is None:
+            return ()
+        equal = [name for name, gain in self.controls.items() if gain >= self.chosen.gain]
+        often = [f"random flips in {self.flips:.0%} of draws"] if self.flips > LUCK else []
+        return (*equal, *often)
 
     @property
     def policy(self) -> Policy:
@@ -123,34 +145,13 @@ class Finding:
         return max(self.trials, key=lambda trial: trial.order)
 
 
-@dataclass(frozen=True)
-class ControlResults:
-    """Results of controls that never read the question, in the same test (method, section 15).
-
-    Attributes:
-        worth: F - K of the certified policy of each control, by name; 0 if none is certified.
-        flips: Share of draws in which as many random overrides gain at least as much as the
-            certified policy; nan if none is certified.
-    """
-
-    worth: Mapping[str, float]
-    flips: float
-
-    def rivals(self, gain: float) -> list[str]:
-        """Return the controls that would be certified for at least a gain, in words."""
-        equal = [name for name, worth in self.worth.items() if worth >= gain]
-        often = self.flips > LUCK
-        return [*equal, *([f"random flips in {self.flips:.0%} of draws"] if often else [])]
-
-
-def certify(items: Labelled, scalar: ScalarOperator, terms: Terms, failed: int = 0) -> Finding:
-    """Test all corrections on labelled items, and choose one.
+def certify(items: Labelled, scalar: ScalarOperator, terms: Terms) -> Finding:
+    """Test all corrections on labelled items of one model, and choose one.
 
     Args:
-        items: Labelled items of one model, as every method answers them.
+        items: The items, as every method answers them.
         scalar: The model's operator in the scalar regime.
         terms: The promise.
-        failed: Number of further items without an answer, which count as broken.
 
     Raises:
         InputError: There are fewer groups than any policy needs.
@@ -165,7 +166,7 @@ def certify(items: Labelled, scalar: ScalarOperator, terms: Terms, failed: int =
             f"{many} cannot certify {what} at {1 - terms.delta:g}: at least {terms.least} are "
             f"needed, without a single break; label more{more}"
         )
-    finding = judge(trials(items, scalar, terms, failed), terms)
+    finding = judge(trials(items, scalar, terms), terms)
     confidence, right = items.shown(finding.policy)
     curve = rungs(confidence, ~right, items.groups, quantiles(confidence))
     finding = replace(finding, curve=tuple(curve))
@@ -179,19 +180,13 @@ def certify(items: Labelled, scalar: ScalarOperator, terms: Terms, failed: int =
 
 
 def trials(
-    items: Labelled,
-    scalar: ScalarOperator,
-    terms: Terms,
-    failed: int = 0,
-    probe: Trial | None = None,
+    items: Labelled, scalar: ScalarOperator, terms: Terms, probe: Evidence | None = None
 ) -> list[Trial]:
-    """Return the trials of all methods of the terms; `probe` is that of a fitted probe."""
-    made = []
-    for policy, share in family(scalar, terms.methods, terms.promise).items():
-        fitted = probe is not None and policy == probe.policy
-        evidence = probe.evidence if probe is not None and fitted else items.evidence(policy)
-        made.append(Trial(policy, share, evidence.with_failed(failed)))
-    return made
+    """Return the trials of all methods of the terms; `probe` is the evidence on a fitted probe."""
+    return [
+        Trial(p, share, probe if probe and is_probe(p.method) else items.evidence(p))
+        for p, share in family(scalar, terms.methods, terms.promise).items()
+    ]
 
 
 def judge(trials: Sequence[Trial], terms: Terms) -> Finding:
@@ -201,47 +196,13 @@ def judge(trials: Sequence[Trial], terms: Terms) -> Finding:
     margin.
     """
     assert sum(trial.share for trial in trials) < 1 + 1e-9
-    best = best_of(trials, terms)
-    most = max(trials, key=lambda trial: trial.evidence.items).evidence
-    return Finding(
-        terms=terms,
-        items=most.items,
-        groups=most.groups,
-        base_right=most.base_right,
-        trials=tuple(trials),
-        chosen=best,
-        needed=None if best else needed(trials, terms),
-    )
+    return Finding(terms, tuple(trials), best_of(trials, terms))
 
 
 def best_of(trials: Sequence[Trial], terms: Terms) -> Trial | None:
     """Return the certified trial that gains most; None if no trial with a gain is certified."""
     passing = [trial for trial in trials if trial.gain > 0 and trial.passes(terms)]
     return max(passing, key=lambda trial: trial.order, default=None)
-
-
-def gain_over(trial: Trial, baselines: Sequence[Evidence], terms: Terms) -> float | None:
-    """Return the lower bound of a certified policy's gain over the best of some baselines.
-
-    The policy is tested against the model first, and only if that succeeds against the baselines,
-    at the same level. So the probability of a false claim of any gain is at most delta
-    (fixed-sequence testing). The policy has to beat every baseline (intersection-union): then the
-    smallest bound holds for the best baseline, which need not be named beforehand. This bound and
-    the one over the model each hold with probability 1 - delta by themselves.
-
-    Args:
-        trial: The certified policy.
-        baselines: The evidence of the policy against each, on labels that fitted neither of them.
-        terms: The promise; a promise of few breaks applies only to the model's answers.
-
-    Returns:
-        The bound; None if there are no baselines, or the gain over one of them is not proven.
-    """
-    terms = replace(terms, promise="gain")
-    trials = [replace(trial, evidence=evidence) for evidence in baselines]
-    if not trials or not all(one.gain > 0 and one.passes(terms) for one in trials):
-        return None
-    return min(one.worth(terms)["net_at_least"] for one in trials)
 
 
 def needed(trials: Sequence[Trial], terms: Terms, items: int | None = None) -> int | None:
@@ -259,5 +220,14 @@ def needed(trials: Sequence[Trial], terms: Terms, items: int | None = None) -> i
     enough = np.zeros(len(sizes), dtype=bool)
     for trial in trials:
         if trial.gain > 0:
-            enough |= trial.evidence.p_grown(sizes / items, alpha) <= terms.delta * trial.share
+            enough |= _p_grown(trial.evidence, sizes / items, alpha) <= terms.delta * trial.share
     return int(sizes[enough.argmax()]) if enough.any() else None
+
+
+def _p_grown(evidence: Evidence, factors: np.ndarray, alpha: float | None) -> np.ndarray:
+    """Return the p-values with `factors` times as many groups, rounded down, at equal rates."""
+    groups, discordant = (np.floor(n * factors) for n in (evidence.groups, evidence.discordant))
+    p = at_least(0.5, (evidence.lost + 1) / 2, discordant, evidence.exact)
+    if alpha is not None:
+        p = np.maximum(p, at_least(alpha, evidence.rate, groups, evidence.exact))
+    return p

@@ -5,7 +5,7 @@ group is one draw, whose value is the mean over its items. If every item is a gr
 values are 0 or 1 and the tests are exact.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -49,7 +49,12 @@ class Evidence:
 
     @classmethod
     def of(
-        cls, base: Which, shown: Which, groups: Groups, changed: Which | None = None
+        cls,
+        base: Which,
+        shown: Which,
+        groups: Groups,
+        changed: Which | None = None,
+        failed: int = 0,
     ) -> "Evidence":
         """Return the evidence of labelled items.
 
@@ -59,14 +64,20 @@ class Evidence:
             groups: Number of each item's group [items].
             changed: True where the two answers differ; by default, where one of them alone is
                 right.
+            failed: Number of further items without an answer; each is a group that is broken.
         """
+        if changed is None:
+            changed = base != shown
+        more, last = np.ones(failed, dtype=bool), groups.max(initial=-1)
+        base, shown, changed = np.r_[base, more], np.r_[shown, ~more], np.r_[changed, more]
+        groups = np.r_[groups, last + 1 + np.arange(failed)]
         fixed, broken = ~base & shown, base & ~shown
         lost = group_means(groups, broken - fixed.astype(float))
         touched = group_means(groups, (fixed | broken).astype(float)) > 0
         return cls(
             items=len(base),
             base_right=int(base.sum()),
-            overrides=int((fixed | broken if changed is None else changed).sum()),
+            overrides=int(changed.sum()),
             fixed=int(fixed.sum()),
             broken=int(broken.sum()),
             groups=len(lost),
@@ -93,22 +104,6 @@ class Evidence:
             fixed_rate=fixed / items,
             discordant=changed,
             lost=(broken - fixed) / max(changed, 1),
-        )
-
-    def with_failed(self, failed: int) -> "Evidence":
-        """Return the evidence with more items, each a group that the policy breaks."""
-        groups, discordant = self.groups + failed, self.discordant + failed
-        return replace(
-            self,
-            items=self.items + failed,
-            base_right=self.base_right + failed,
-            overrides=self.overrides + failed,
-            broken=self.broken + failed,
-            groups=groups,
-            rate=(self.rate * self.groups + failed) / groups,
-            fixed_rate=self.fixed_rate * self.groups / groups,
-            discordant=discordant,
-            lost=(self.lost * self.discordant + failed) / max(discordant, 1),
         )
 
     def check(self) -> None:
@@ -183,17 +178,6 @@ class Evidence:
             return 0.0
         # A loss is largest if the share of changed answers is, so this bounds that share above.
         return won * upper_bound(changed, self.groups, part, True)
-
-    def p_grown(self, factors: Float[np.ndarray, " sizes"], alpha: float | None) -> np.ndarray:
-        """Return the p-values of a gain with more groups at the same rates, rounded down.
-
-        Args:
-            factors: Numbers of groups, in present ones.
-            alpha: Maximum share of broken answers, or None to test the gain only.
-        """
-        groups, discordant = (np.floor(n * factors) for n in (self.groups, self.discordant))
-        p = at_least(0.5, (self.lost + 1) / 2, discordant, self.exact)
-        return p if alpha is None else np.maximum(p, at_least(alpha, self.rate, groups, self.exact))
 
 
 def group_means(

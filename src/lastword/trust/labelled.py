@@ -54,12 +54,14 @@ class Labelled:
         base_confidence: Probability of the model's answer [items].
         methods: The answers of each method or control, by name; always those of `trace`.
         groups: Number of each item's group, from 0 [items].
+        failed: Number of further items without an answer, which count as broken.
     """
 
     mc1_base: PerItem
     base_confidence: PerItem
     methods: Mapping[str, Answers]
     groups: Groups
+    failed: int = 0
 
     def __len__(self) -> int:
         """Count the items."""
@@ -84,7 +86,7 @@ class Labelled:
     def evidence(self, policy: Policy) -> Evidence:
         """Return the evidence on a policy."""
         pair = self.mc1_base > 0, self.right(policy)
-        return Evidence.of(*pair, self.groups, self.stands(policy))
+        return Evidence.of(*pair, self.groups, self.stands(policy), self.failed)
 
     def shown(self, policy: Policy) -> tuple[PerItem, Which]:
         """Return the confidence of the answers under a policy, and True where they are right."""

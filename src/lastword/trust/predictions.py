@@ -30,7 +30,7 @@ from lastword.trust.automation import (
     quantiles,
     rungs,
 )
-from lastword.trust.certificate import Certificate, now
+from lastword.trust.certificate import Certificate
 from lastword.trust.claims import Trial
 from lastword.trust.drift import Drift, rounded, sampled
 from lastword.trust.evidence import Evidence
@@ -325,7 +325,6 @@ def certify_plain(
         trials,
         None if error is None else Automation(error, climb(curve, error, delta)),
         Errors.of(wrong, groups),
-        date=now(),
         reference=sampled(known, "confidence"),
     )
     return PlainFinding(table, certificate, curve)

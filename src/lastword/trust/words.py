@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from lastword.files.wording import counted, percent, two_digits
 from lastword.trust.automation import Automation, Rung, estimates, labels_to_prove
-from lastword.trust.claims import ControlResults, Finding
+from lastword.trust.claims import Finding
 from lastword.trust.policy import GATED, Policy
 from lastword.trust.predictions import PlainFinding
 from lastword.trust.terms import Terms
@@ -55,22 +55,16 @@ def _automated(curve: Sequence[Rung], automation: Automation | None, delta: floa
         )
 
 
-def summary(
-    finding: Finding,
-    model: str,
-    benchmarks: Sequence[str],
-    failed: int,
-    controls: ControlResults | None = None,
-) -> list[str]:
+def summary(finding: Finding, model: str, benchmarks: Sequence[str], failed: int = 0) -> list[str]:
     """Return lines about the tests, the policy, the guarantee, its condition and the gain."""
-    trial, count = finding.chosen, len(finding.trials)
-    rivals = controls.rivals(trial.gain) if trial and controls else []
+    trial, count, most = finding.chosen, len(finding.trials), finding.most
+    rivals = finding.rivals
     alike = f"{' and '.join(rivals)} would be certified for as much without reading the question"
-    groups = "" if finding.groups == finding.items else f" in {finding.groups} groups"
+    groups = "" if most.exact else f" in {most.groups} groups"
     return [
         *([f"Warning: {alike}."] if rivals else []),
         f"Tested: {count} {'policy' if count == 1 else 'policies'} of "
-        f"{', '.join(finding.terms.methods)} on {counted(finding.items, 'labelled item')}{groups} "
+        f"{', '.join(finding.terms.methods)} on {counted(most.items, 'labelled item')}{groups} "
         f"of {' and '.join(benchmarks)}, answered by {model}"
         + (f" ({failed} failed)." if failed else "."),
         f"{ALLOWED}{in_words(finding.policy) if trial else 'nothing. Keep correction off'}.",
@@ -78,7 +72,7 @@ def summary(
         *_automated(finding.curve, finding.automation, finding.terms.delta),
         f"Condition: {ASSUMPTION}.",
         *([f"Gain: {_worth(finding)}."] if trial else []),
-        *([f"Baselines: {_controls(controls)}."] if controls else []),
+        *([f"Baselines: {_controls(finding)}."] if finding.controls else []),
     ]
 
 
@@ -96,12 +90,12 @@ def not_yet(finding: Finding) -> str:
     if finding.needed is not None:
         reach = (
             f"About {finding.needed} would be enough if the rates stay the same, "
-            f"{finding.needed - finding.items} more than there are. Certify with new labels"
+            f"{finding.needed - finding.most.items} more than there are. Certify with new labels"
         )
     return (
-        f"{finding.items} items do not prove for any policy that {_promise(finding.terms)} (the "
-        f"best, {in_words(best.policy)}: {counts.broken} of {counts.items} broken, {counts.fixed} "
-        f"corrected). {reach}"
+        f"{finding.most.items} items do not prove for any policy that {_promise(finding.terms)} "
+        f"(the best, {in_words(best.policy)}: {counts.broken} of {counts.items} broken, "
+        f"{counts.fixed} corrected). {reach}"
     )
 
 
@@ -169,13 +163,13 @@ def _accuracy(finding: PlainFinding) -> Iterator[str]:
         yield f"The accuracy of {name} is at least {percent(least)}, {sure}: {of}."
 
 
-def _controls(controls: ControlResults) -> str:
+def _controls(finding: Finding) -> str:
     sentences = [
         f"{name} for {f'{worth:+g} answers' if worth else 'nothing'}"
-        for name, worth in controls.worth.items()
+        for name, worth in finding.controls.items()
     ]
-    if not math.isnan(controls.flips):
-        sentences.append(f"random flips for as much in {_limit(controls.flips)} of draws")
+    if not math.isnan(finding.flips):
+        sentences.append(f"random flips for as much in {_limit(finding.flips)} of draws")
     return f"without reading the question would be certified: {', '.join(sentences)}"
 
 
@@ -186,7 +180,7 @@ def _worth(finding: Finding) -> str:
     least = f"at least {two_digits(bound, '+')}" if bound else "more than 0"
     return (
         f"{two_digits(worth['net'], '+')} corrected in 100 answers ({least}). Of "
-        f"{counted(finding.base_right, 'right answer')} {evidence.broken} are broken, and of "
+        f"{counted(finding.most.base_right, 'right answer')} {evidence.broken} are broken, and of "
         f"{counted(evidence.overrides, 'override')} {evidence.fixed} correct a wrong answer"
     )
 

@@ -425,7 +425,7 @@ def _certified(results: _Results, outcome: Outcome) -> Mapping[str, Any]:
     finding, terms = outcome.finding, outcome.finding.terms
     if (trial := finding.chosen) is None:
         trials = [trial for trial in finding.trials if trial.policy.method == results.best]
-        return {"needed": needed(trials, terms, finding.items) if trials else None}
+        return {"needed": needed(trials, terms, finding.most.items) if trials else None}
     tested = trial.evidence
     right = tested.base_right + tested.fixed - tested.broken
     compared = {MODEL: tested, **outcome.baselines}
@@ -435,9 +435,8 @@ def _certified(results: _Results, outcome: Outcome) -> Mapping[str, Any]:
         "line": results.standing("certified", results.corrected),
         "tested": _counted("tested", right, tested),
         "net_at_least": finding.worth["net_at_least"],
-        "over_baselines": outcome.over_baselines,
         "baselines": tuple(_counted(n, e.base_right, e) for n, e in compared.items()),
-        "rivals": outcome.rivals,
+        "rivals": finding.rivals,
     }
 
 

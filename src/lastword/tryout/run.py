@@ -24,13 +24,12 @@ from lastword.text.question import question_digest
 from lastword.trust.automation import Automation, Rung, plan
 from lastword.trust.certificate import Certificate
 from lastword.trust.certification import Outcome, Sample, outcome, sample_of
-from lastword.trust.claims import Trial as Tested
 from lastword.trust.claims import judge as judge_trials
 from lastword.trust.claims import trials
 from lastword.trust.drift import LIKENESS
 from lastword.trust.evidence import Evidence
 from lastword.trust.groups import FRACTION
-from lastword.trust.policy import CERTIFIABLE, Policy, Promise, is_probe
+from lastword.trust.policy import CERTIFIABLE, Promise, is_probe
 from lastword.trust.terms import Terms
 from lastword.tryout.answers import answer
 from lastword.tryout.contest import Contest, right_of
@@ -41,7 +40,7 @@ from lastword.tryout.material import Material
 from lastword.tryout.prompts import BUDGET, Race, race
 from lastword.tryout.rounds import begin, begun, finish
 from lastword.tryout.sampling import readable, sampled
-from lastword.tryout.second_round import Proof, SecondRound, automating
+from lastword.tryout.second_round import Proof, SecondRound, certified
 from lastword.tryout.served import Served
 from lastword.tryout.table_options import TableKeywords, TableOptions
 from lastword.tryout.verdict import ACCURACY, BALANCED, Verdict
@@ -319,12 +318,13 @@ class Trial:
 
         def evidence(base: np.ndarray, shown: np.ndarray) -> Evidence:
             """Return the evidence that answers are better than others on the labels of the test."""
-            return Evidence.of(base[tested], shown[tested], items.groups[tested])
+            pair = base[tested], shown[tested]
+            return Evidence.of(*pair, items.groups[tested], failed=items.failed)
 
-        name, probe = contest.probe.name, right_of(material, contest.shown)[material.answered]
-        trial = Tested(Policy((name,), 0.0, name), 1.0, evidence(items.mc1_base > 0, probe))
-        finding = judge_trials(trials(items, sample.scalar, terms, sample.failed, trial), terms)
-        result = Outcome(sample, finding, sample.controls(finding), self._questions)
+        probe = right_of(material, contest.shown)[material.answered]
+        of_probe = evidence(items.mc1_base > 0, probe)
+        finding = judge_trials(trials(items, sample.scalar, terms, of_probe), terms)
+        result = Outcome(sample, sample.controlled(finding), self._questions)
         if finding.chosen is None:
             return result
         shown = probe
@@ -341,8 +341,7 @@ class Trial:
             name: evidence((answers == material.truths)[material.answered], shown)
             for name, answers in contest.baselines.items()
         }
-        failed = {name: one.with_failed(sample.failed) for name, one in baselines.items()}
-        return replace(result, baselines=failed)
+        return replace(result, baselines=baselines)
 
     @property
     def _questions(self) -> tuple[str, ...]:
@@ -368,7 +367,7 @@ class Trial:
             "reference": {LIKENESS: self.contest.likeness},
             "benchmarks": {labels.digest_name: labels.fingerprint},
         }
-        return automating(probe, terms, automation, more)
+        return certified(probe, terms, more, automation=automation)
 
     def _uncertified(self, verdict: Verdict) -> Served:
         """Return the best probe, fitted to all labels, if it is better than the model."""

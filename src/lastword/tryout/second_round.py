@@ -25,8 +25,8 @@ from lastword.files.strict_json import from_json, to_json
 from lastword.files.wording import counted, two_digits
 from lastword.probes.probe import Probe
 from lastword.trust.automation import Automation, Ladder, Rung, labels_to_prove, plan
-from lastword.trust.certificate import Certificate, now
-from lastword.trust.claims import Finding, Trial
+from lastword.trust.certificate import Certificate
+from lastword.trust.claims import Trial
 from lastword.trust.drift import LIKENESS, rounded
 from lastword.trust.evidence import Evidence
 from lastword.trust.groups import SEED
@@ -231,7 +231,7 @@ class SecondRound:
         automation = Automation(error, steps, look=self.look)
         certificate = None
         if automation.rung(terms.delta) is not None:
-            certificate = automating(self.probe, terms, automation, self._more)
+            certificate = certified(self.probe, terms, self._more, automation=automation)
         words = (
             f"{answered(automation, terms.delta)} Of {counted(len(rows), 'labelled row')} "
             f"{int(wrong.sum())} were answered wrong{self._skipped(skipped)}.{self._new_classes}"
@@ -245,24 +245,14 @@ class SecondRound:
         sizes = len(self.pool), len(self.rows), count, evidence.fixed, evidence.broken
         drawn, terms = DrawnRows(*sizes, skipped, self.look), self.terms
         proven = drawn.proves(terms.promise, terms.alpha, terms.delta)
-        certificate = self._certificate(drawn, evidence) if proven else None
+        certificate = None
+        if proven:
+            certificate = certified(self.probe, terms, self._more, evidence, second=drawn)
         return Proof(certificate, self._words(drawn, proven=proven), drawn)
 
     @property
     def _more(self) -> dict[str, Any]:
         return {"reference": {LIKENESS: self.reference}, "benchmarks": dict(self.benchmarks)}
-
-    def _certificate(self, drawn: DrawnRows, evidence: Evidence) -> Certificate:
-        probe, terms = self.probe, self.terms
-        ((policy, share),) = family("mix", terms.methods, terms.promise).items()
-        trial = Trial(policy, share, evidence)
-        # `drawn.proves` has tested the trial, at the level of the look.
-        counts = evidence.items, evidence.groups, evidence.base_right
-        finding = Finding(terms, *counts, (trial,), trial, None)
-        mark = probe.certified(1.0)
-        return Certificate.for_probe(
-            probe.subject, finding, mark, probe.template, second=drawn, **self._more
-        )
 
     def _skipped(self, count: int) -> str:
         return f", {count} of them skipped" if count else ""
@@ -335,21 +325,29 @@ def _ladder(pool: np.ndarray, terms: Terms, steps: Sequence[Rung]) -> tuple[tupl
     return plan(steps, pool, rows=rows, error=terms.error, level=level).thresholds, rows
 
 
-def automating(
-    probe: Probe, terms: Terms, automation: Automation, more: Mapping[str, Any]
+def certified(
+    probe: Probe,
+    terms: Terms,
+    more: Mapping[str, Any],
+    evidence: Evidence | None = None,
+    **proof: Any,
 ) -> Certificate:
-    """Return the certificate that a probe errs seldom where it answers, dated now."""
-    policy = next(iter(family("mix", (probe.name,), terms.promise)))
+    """Return the certificate of a probe alone, dated now.
+
+    `evidence` is that of a gain; `proof` is the test of the errors, or the second round.
+    """
+    terms = replace(terms, methods=(probe.name,))
+    ((policy, share),) = family("mix", terms.methods, terms.promise).items()
+    mark = probe.certified(1.0)
     return Certificate(
         probe.subject,
-        replace(terms, methods=(probe.name,)),
+        terms,
         policy,
-        automation=automation,
+        () if evidence is None else (Trial(policy, share, evidence),),
         templates=(probe.template,),
+        questions=(mark.question,),
         versions={"lastword": version("lastword")},
-        date=now(),
-        **{"probe": probe.certified(1.0), **more},
-        questions=(probe.certified(1.0).question,),
+        **{"probe": mark, **more, **proof},
     )
 
 

@@ -188,8 +188,6 @@ class Guarantee:
         line: Accuracy under the certificate; a probe's is cross-validated.
         tested: Accuracy on the labels that tested the method.
         net_at_least: Lower bound of the gain in accuracy.
-        over_baselines: Lower bound of the gain over the best baseline; None if no gain over it is
-            proven.
         baselines: The model and the baselines on the labels that tested the method. `fixed` and
             `broken` count the method's changes to their answers.
         rivals: Controls that never read the text and would get the same certificate, in words.
@@ -205,7 +203,6 @@ class Guarantee:
     line: Standing | None = None
     tested: Standing | None = None
     net_at_least: float | None = None
-    over_baselines: float | None = None
     baselines: tuple[Standing, ...] = ()
     rivals: tuple[str, ...] = ()
 

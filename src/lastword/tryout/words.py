@@ -214,10 +214,6 @@ def _certified(verdict: Verdict) -> Iterator[str]:
         f"On the {tested.items} labels that tested it: {percent(tested.right)} ({tested.fixed} "
         f"answers fixed, {tested.broken} broken; {figures}{half})."
     )
-    if baselines and certificate.over_baselines is None:
-        yield "No gain over the best baseline is certified."
-    elif baselines:
-        yield f"Certified gain over the best baseline: {gain(certificate.over_baselines)}."
 
 
 def _proof(verdict: Verdict) -> Iterator[str]:
