@@ -173,7 +173,7 @@ def test_a_too_long_text_is_truncated_only_on_request(run, questions):
     ask = ("decide", *MODEL, "--questions", questions, "--text", long, "--json")
     code, out, err = run(*ask)
     assert code == 1 and not out
-    assert re.search(r"needs \d+ tokens with its prompt and the model's context is 128", err)
+    assert re.search(r"with its prompt needs \d+ tokens and the model's context is 128", err)
     code, out, _ = run(*ask, "--load", "overflow=truncate")
     cut = Decider.demo(overflow="truncate").decide(long, read_questions(questions)).to_dict()
     assert code == 0 and json.loads(out) == json.loads(json.dumps(cut))

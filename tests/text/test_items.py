@@ -1,6 +1,9 @@
-"""Every input error is one line that names its place (method, section 2)."""
+"""Files of items: all formats give the same items, and every error is one line with its place."""
 
+import io
 import json
+import sys
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,51 +14,71 @@ from lastword.text.items import Item
 from lastword.text.reading import read_items, require_items
 
 GOOD = {"prompt": "Q", "candidates": ["a", "b"]}
+ASKED = {"role": "user", "content": "w4"}
+ROWS: list[dict[str, Any]] = [
+    {"id": "q0", "prompt": "Where, and\nwhen?", "candidates": ["a, b", 'c "d"'], "truthful": 1},
+    {"id": "q1", "prompt": "naïve 東京", "candidates": ["e", "f", "g"], "truthful": [0, 2]},
+]
+ITEMS = [Item.from_dict(row) for row in ROWS]
 
 
 def line(**changes) -> str:
     return json.dumps({k: v for k, v in (GOOD | changes).items() if v != "DROP"})
 
 
-def read(tmp_path, *lines: str, **options):
-    path = tmp_path / "items.jsonl"
+def talk(*messages: object, **more: object) -> str:
+    return line(prompt=[*messages], **more)
+
+
+def read(tmp_path, *lines: str, name: str = "items.jsonl", **options):
+    path = tmp_path / name
     path.write_text("\n".join(lines), encoding="utf-8")
     return read_items(path, **options)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "not JSON"),
-        ("[" * 100_000, "not JSON"),
-        ("[1]", r"object, got \[1\]"),
-        ("null", "object, got null"),
-        (line(prompt="DROP"), "prompt is missing"),
-        (line(candidates="DROP"), "candidates is missing"),
-        (line(prompt=3), "prompt: .*, not 3"),
-        (line(prompt=None), "prompt is missing"),
-        (line(candidates="ab"), "candidates: .*, not 'ab'"),
-        (line(candidates=["a", 3]), "candidates.1: .*, not 3"),
-        (line(candidates=[]), "no candidates"),
-        (line(candidates=["a", " \n"]), "candidate 1 is blank"),
-        (line(candidates=["a", "b\0"]), "candidates.1 contains a NUL"),
-        (line(prompt="x\0"), "prompt contains a NUL"),
-        (line(prompt="x\ud800"), "prompt .* surrogate"),
-        (line(truthful=[True]), "truthful has 1 .* 2"),
-        (line(truthful=[1, 0]), r"truthful \[1, 0\]"),
-        (line(truthful=[0, 0, 1]), "looks like labels"),
-        (line(truthful=2), "truthful names candidate 2"),
-        (line(truthful=[-1]), "truthful names candidate -1"),
-        (line(truthful=[True, 1]), "booleans.*, not .True, 1"),
-        (line(truthful="yes"), "booleans.*, not 'yes'"),
-        (line(truthful=True), "position, not True"),
-        (line(separator=1), "separator: .*, not 1"),
-        (line(id=[1]), r"id: .*, not \[1\]"),
-        (line(id=True), "id: .*, not True"),
-        (line(id="q\ud800"), "id .* surrogate"),
-        (line(question="q\0"), "question contains a NUL"),
-    ],
-)
+INVALID = [
+    ("{", "not JSON"),
+    ("[" * 100_000, "not JSON"),
+    ("[1]", r"object, got \[1\]"),
+    ("null", "object, got null"),
+    (line(prompt="DROP"), "prompt is missing"),
+    (line(candidates="DROP"), "candidates is missing"),
+    (line(prompt=3), "prompt: .*, not 3"),
+    (line(prompt=None), "prompt is missing"),
+    (line(candidates="ab"), "candidates: .*, not 'ab'"),
+    (line(candidates=["a", 3]), "candidates.1: .*, not 3"),
+    (line(candidates=[]), "no candidates"),
+    (line(candidates=["a", " \n"]), "candidate 1 is blank"),
+    (line(candidates=["a", "b\0"]), "candidates.1 contains a NUL"),
+    (line(prompt="x\ud800"), "prompt .* surrogate"),
+    (line(truthful=[True]), "truthful has 1 .* 2"),
+    (line(truthful=[1, 0]), r"truthful \[1, 0\]"),
+    (line(truthful=[0, 0, 1]), "looks like labels"),
+    (line(truthful=2), "truthful names candidate 2"),
+    (line(truthful=[-1]), "truthful names candidate -1"),
+    (line(truthful=[True, 1]), "booleans.*, not .True, 1"),
+    (line(truthful="yes"), "booleans.*, not 'yes'"),
+    (line(truthful=True), "position, not True"),
+    (line(separator=1), "separator: .*, not 1"),
+    (line(id=[1]), r"id: .*, not \[1\]"),
+    (line(id=True), "id: .*, not True"),
+    (line(id="q\ud800"), "id .* surrogate"),
+    (line(question="q\0"), "question contains a NUL"),
+    (talk(), "no message"),
+    (talk("w4"), "messages.0: .*, not 'w4'"),
+    (talk(ASKED, {"role": "user"}), "messages.1.content is missing"),
+    (talk({"role": 3, "content": "w4"}), "messages.0.role: .*, not 3"),
+    (talk({"role": "user", "content": [{"text": "w4"}]}), "messages.0.content: "),
+    (talk(ASKED, {"role": "assistant", "content": "w5"}), "assistant's"),
+    (talk(ASKED | {"tool_calls": [1]}), "messages.0.tool_calls is an unknown"),
+    (talk({"role": "user", "content": "w4\0"}), "messages.0.content contains a NUL"),
+    (talk(ASKED, blind_prompt="w4"), "blind_prompt"),
+    (line(prompt="DROP", messages="hello"), "messages: expected a list"),
+    (line(prompt="DROP", messages=ASKED), "messages: expected a list"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), INVALID)
 def test_errors_name_the_line(tmp_path, text, message):
     parsed = read(tmp_path, line(), "", text)
     assert isinstance(parsed[0], Item)
@@ -66,6 +89,22 @@ def test_errors_name_the_line(tmp_path, text, message):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("prompt,candidates\nQ,lamps\n", "row 1: candidates .*JSON"),
+        ("prompt,candidates\nQ,[1],2\n", "row 1: more fields"),
+        ("prompt\nQ\n", "row 1: candidates is missing"),
+        ('prompt,candidates\nQ,"[1]"\n', "row 1: candidates.0"),
+    ],
+)
+def test_errors_name_the_row_of_a_table(tmp_path, text, message):
+    (error,) = read(tmp_path, text, name="items.csv")
+    assert isinstance(error, ItemError)
+    with pytest.raises(ItemError, match=message):
+        raise error
+
+
 def test_valid_lines(tmp_path):
     parsed = read(
         tmp_path, line(id=7, truthful=[True, False]), line(separator=""), line(extra=1), ""
@@ -74,6 +113,8 @@ def test_valid_lines(tmp_path):
     assert items[0] == Item("Q", ("a", "b"), id="7", truthful=(True, False))
     assert items[1].separator == ""
     assert [item.id for item in items] == ["7", "line 2", "line 3"]
+    with pytest.raises(InputError, match="no items"):
+        require_items(read(tmp_path, "", " "), "x.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -97,11 +138,6 @@ def test_missing_values_are_ignored():
     assert Item.from_dict(arrays) == Item("Q", ("a", "b"), id="7", truthful=(True, False))
 
 
-def test_the_separator_argument_applies_to_items_without_one(tmp_path):
-    items = require_items(read(tmp_path, line(), line(separator="-"), separator="\n"), "x")
-    assert [item.separator for item in items] == ["\n", "-"]
-
-
 def test_only_newlines_end_a_line(tmp_path):
     text = json.dumps(GOOD | {"prompt": "a\u2028b\x85c"}, ensure_ascii=False)
     (item,) = read(tmp_path, text)
@@ -110,11 +146,60 @@ def test_only_newlines_end_a_line(tmp_path):
     assert len(require_items(read_items(tmp_path / "dos.jsonl"), "x")) == 2
 
 
-def test_missing_undecodable_and_empty_files(tmp_path):
-    with pytest.raises(InputError, match="cannot read"):
-        read_items(tmp_path / "none.jsonl")
-    (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "\xe9"}')
-    with pytest.raises(InputError, match=r"line 1: byte 13 \(0xE9\) is not valid UTF-8"):
-        read_items(tmp_path / "latin.jsonl")
-    with pytest.raises(InputError, match="no items"):
-        require_items(read(tmp_path, "", " "), "x.jsonl")
+def table(separator: str, mark: str = "") -> bytes:
+    frame = pd.DataFrame([r | {"candidates": json.dumps(r["candidates"])} for r in ROWS])
+    return (mark + frame.to_csv(sep=separator, index=False)).encode()
+
+
+LINES = "\n".join(map(json.dumps, ROWS)).encode()
+FORMATS = {
+    "items.jsonl": LINES,
+    "marked.jsonl": b"\xef\xbb\xbf" + LINES,
+    "items.json": json.dumps(ROWS, indent=1).encode(),
+    "after_blank_lines.json": b"\n \n" + json.dumps(ROWS).encode(),
+    "items.csv": table(","),
+    "marked.csv": table(",", "\ufeff"),
+    "lists_of_python.csv": pd.DataFrame(ROWS).to_csv(index=False).encode(),
+    "items.tsv": table("\t"),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_all_formats_give_the_same_items(tmp_path, name):
+    (path := tmp_path / name).write_bytes(FORMATS[name])
+    assert require_items(read_items(path), path) == ITEMS
+
+
+def test_parquet_and_standard_input(tmp_path, monkeypatch):
+    frame = pd.DataFrame(ROWS).drop(columns="truthful")  # its columns have one type
+    frame.to_parquet(path := tmp_path / "items.parquet")
+    items = require_items(read_items(path), path)
+    assert [(i.id, i.prompt, i.candidates) for i in items] == [
+        (i.id, i.prompt, i.candidates) for i in ITEMS
+    ]
+
+    class Stdin:
+        buffer = io.BytesIO(json.dumps(ROWS).encode())
+
+    monkeypatch.setattr(sys, "stdin", Stdin)
+    assert require_items(read_items("-"), "-") == ITEMS
+
+
+def test_a_table_may_have_one_column_per_candidate(tmp_path):
+    text = "prompt,candidate_1,candidate_2,candidate_3,id\nQ,a,b,c,\nR,d,e,,r\n"
+    first, second = require_items(read(tmp_path, text, name="items.csv"), "x")
+    assert (first.candidates, first.id) == (("a", "b", "c"), "row 1")
+    assert (second.candidates, second.id) == (("d", "e"), "r")
+
+
+def test_errors_that_differ_only_in_numbers_are_grouped_with_their_first_places(tmp_path):
+    bad: list[Any] = [{"prompt": "Q", "candidates": ["a"] * n + [" "]} for n in range(4)]
+    bad += [{"candidates": ["a"]}] * 2 + [ROWS[0]]
+    bad += [{"prompt": "Q", "candidates": ["a"], "id": f"q{n}", "separator": []} for n in range(2)]
+    with pytest.raises(InputError) as raised:
+        require_items(read(tmp_path, *map(json.dumps, bad)), "items.jsonl")
+    assert str(raised.value) == (
+        "items.jsonl: 8 invalid rows: candidate 0 is blank; give it text or drop it (4 items: "
+        "line 1, line 2, line 3, ...); prompt is missing (2 items: line 5, line 6); separator: "
+        "expected a valid string, not [] (2 items: line 8: item q0, line 9: item q1)"
+    )

@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from families import talker
 
 from lastword import Chat, Item, Theta
@@ -27,6 +26,10 @@ def encoded(*items: Item, chat: Chat | None = None, template: str | None = TEMPL
     return encode(items, talker(template), theta=Theta(), context=None, chat=chat)
 
 
+def branches(*items: Item, chat: Chat | None = None):
+    return [one.prompt.branches for one in encoded(*items, chat=chat)]
+
+
 def item(messages, **more) -> Item:
     return Item.from_dict({"prompt": messages, "candidates": ANSWERS, **more})
 
@@ -41,25 +44,18 @@ def test_candidates_follow_the_rendered_conversation():
 
 
 def test_one_user_message_equals_the_prompt_in_its_chat_template():
-    (talk,) = encoded(item(TALK[2:]))
-    (plain,) = encoded(Item("w6", tuple(ANSWERS)), chat=Chat())
-    assert (
-        talk.prompt.sequences == plain.prompt.sequences
-        and talk.prompt.boundaries == plain.prompt.boundaries
-    )
-    texts = Item("w4 w9", tuple(ANSWERS)), item(TALK), Item("w4 w9", tuple(ANSWERS))
-    alone = [encoded(text)[0].prompt.sequences for text in texts]
-    assert [e.prompt.sequences for e in encoded(*texts)] == alone
+    plain = Item("w6", tuple(ANSWERS))
+    assert branches(item(TALK[2:])) == branches(plain, chat=Chat())
+    mixed = plain, item(TALK), plain
+    assert branches(*mixed) == [branches(one)[0] for one in mixed]
 
 
 def test_the_chats_system_message_precedes_a_conversation_without_one():
     messages = [{"role": "system", "content": "w20"}, *TALK]
-    (expected,) = encoded(item(messages))
-    assert encoded(item(TALK), chat=Chat("w20"))[0].prompt.sequences == expected.prompt.sequences
-    assert (
-        encoded(item(messages), chat=Chat("w21"))[0].prompt.sequences == expected.prompt.sequences
-    )
-    assert encoded(item(TALK))[0].prompt.sequences != expected.prompt.sequences
+    expected = branches(item(messages))
+    assert branches(item(TALK), chat=Chat("w20")) == expected
+    assert branches(item(messages), chat=Chat("w21")) == expected
+    assert branches(item(TALK)) != expected
 
 
 def test_a_conversation_that_the_template_refuses_fails_alone():
@@ -71,37 +67,10 @@ def test_a_conversation_that_the_template_refuses_fails_alone():
     assert "no chat template" in str(without)
 
 
-@pytest.mark.parametrize(
-    ("messages", "message"),
-    [
-        ([], "no message"),
-        (["w4"], "messages.0: .*, not 'w4'"),
-        ([TALK[0], {"role": "user"}], "messages.1.content is missing"),
-        ([{"role": 3, "content": "w4"}], "messages.0.role: .*, not 3"),
-        ([{"role": "user", "content": [{"text": "w4"}]}], "messages.0.content: "),
-        (TALK[:2], "assistant's"),
-        ([TALK[0] | {"tool_calls": [1]}], "messages.0.tool_calls is an unknown"),
-        ([{"role": "user", "content": "w4\0"}], "messages.0.content contains a NUL"),
-    ],
-)
-def test_invalid_conversations_are_refused(messages, message):
-    with pytest.raises(ItemError, match=message) as raised:
-        item(messages, id="q7")
-    assert str(raised.value).startswith("item q7: ") and "\n" not in str(raised.value)
-
-
-def test_messages_are_a_list():
-    for wrong in ("hello", TALK[0]):
-        with pytest.raises(ItemError, match="messages: expected a list"):
-            Item("", ANSWERS, messages=wrong)
-    empty: list[object] = [TALK[0] | {"tool_calls": []}]  # interfaces write empty lists
-    assert item(empty).messages == (Message("user", "w4 w9"),)
-    with pytest.raises(ItemError, match="blind_prompt"):
-        item(TALK, blind_prompt="w4")
-
-
 def test_the_prompt_of_a_conversation_is_its_text():
     shown = item(TALK)
     assert shown.prompt == "user: w4 w9\nassistant: w5\nuser: w6"
     assert Item.from_dict(json.loads(json.dumps({"prompt": TALK, "candidates": ANSWERS}))) == shown
     assert hash(shown) == hash(item(TALK))
+    empty: list[object] = [TALK[0] | {"tool_calls": []}]  # interfaces write empty lists
+    assert item(empty).messages == (Message("user", "w4 w9"),)

@@ -1,6 +1,5 @@
 """Method, section 2, rule by rule, on tokenizers trained here."""
 
-import logging
 from dataclasses import replace
 from datetime import date
 from functools import cache
@@ -93,19 +92,6 @@ def answer_tokens(encoded: EncodedItem, i: int = 0) -> tuple[int, ...]:
 
 
 # Joining and splitting
-
-
-def test_the_boundary_is_the_common_prefix_if_a_token_spans_it():
-    item = Item("the under", ("stand", "paris"), separator="")
-    encoded = one(item, bos())
-    prompt = (bos().bos_token_id, *plain(bos(), "the under"))
-    whole = (bos().bos_token_id, *plain(bos(), "the understand"))
-    assert whole[: len(prompt)] != prompt, "the corpus must make 'understand' one piece"
-    common = next(i for i in range(len(prompt)) if prompt[i] != whole[i])
-    assert encoded.prompt.sequences[0] == whole
-    assert encoded.prompt.boundaries == (common, len(prompt))
-    assert encoded.prompt.boundary_moved
-    assert encoded.prompt.prompt_tokens == common
 
 
 def test_a_candidate_that_shortens_the_prompt_has_at_least_one_token():
@@ -222,69 +208,35 @@ def test_a_changed_first_token_gets_a_token_before_it_for_every_candidate():
 # Errors
 
 
-def test_candidates_with_equal_tokens_are_both_named():
-    with pytest.raises(ItemError, match="item q: candidates 0 and 2"):
-        one(Item("the sun is", ("a star", "paris", "a star"), id="q"), bos())
-
-
-def test_different_texts_with_equal_tokens_are_refused():
+def word_level() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.WordLevel({"<unk>": 0, "sun": 1, "star": 2}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    with pytest.raises(ItemError, match="candidates 1 and 2"):
-        one(Item("sun", ("star", "x", "y")), PreTrainedTokenizerFast(tokenizer_object=tokenizer))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+def without_unknown() -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE({"a": 0, "b": 1}, [])))
 
 
 @pytest.mark.parametrize("join", ["text", "ids"])
-def test_a_candidate_without_tokens_is_named(join):
-    vocabulary = Tokenizer(models.BPE({"a": 0, "b": 1}, []))  # without an unknown token
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=vocabulary)
-    with pytest.raises(ItemError, match="candidate 1"):
-        one(Item("a", ("b", "?"), id="q"), tokenizer, join=join)
-
-
-def test_a_bad_item_does_not_affect_others():
-    items = [Item("the sun is", ("a star", "paris")), Item("the", ("sun", "sun"))]
-    good, bad = encode(items, bos(), theta=Theta(), context=None)
-    assert isinstance(good, EncodedItem)
-    assert isinstance(bad, ItemError) and str(bad).startswith("item 1: candidates 0 and 1")
+@pytest.mark.parametrize(
+    ("tokenizer", "prompt", "candidates", "message"),
+    [
+        (bos, "the sun is", ("a star", "paris", "a star"), "item 1: candidates 0 and 2"),
+        (word_level, "sun", ("star", "x", "y"), "item 1: candidates 1 and 2"),
+        (without_unknown, "a", ("b", "?"), "item 1: candidate 1 has no token"),
+    ],
+)
+def test_candidates_without_tokens_of_their_own_fail_their_item(
+    tokenizer, prompt, candidates, message, join
+):
+    items = [Item(prompt, candidates[:1]), Item(prompt, candidates)]
+    theta = Theta(tokens=TokensTheta(join=join))
+    good, bad = encode(items, tokenizer(), theta=theta, context=None)
+    assert isinstance(good, EncodedItem) and str(bad).startswith(message)
 
 
 # Context
-
-
-def test_the_context_limits_the_tokens_that_are_fed():
-    item = Item("the capital of france is", ("paris", "a star of the sun"))
-    tokenizer = bos()
-    need = max(len(s) for s in one(item, tokenizer).prompt.sequences) - 1
-    assert one(item, tokenizer, context=need).prompt.truncated == 0
-    with pytest.raises(ItemError, match=f"candidate 1 needs {need} tokens.*{need - 1}"):
-        one(item, tokenizer, context=need - 1)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"prompt": "sun " * 40_000, "candidates": ("a star", "paris")},
-        {"prompt": "the", "candidates": ("a star", "sun " * 40_000)},
-    ],
-    ids=["prompt", "candidate"],
-)
-def test_texts_far_beyond_the_context_are_not_tokenized_completely(fields):
-    lengths: list[int] = []
-
-    class Counting(PreTrainedTokenizerFast):
-        def __call__(self, texts, **options):
-            lengths.extend(map(len, texts))
-            return super().__call__(texts, **options)
-
-    tokenizer = Counting(tokenizer_object=bos().backend_tokenizer, bos_token="<s>")
-    (result,) = encode([Item(**fields)], tokenizer, theta=Theta(), context=64)
-    (passage,) = encode_passages(["sun " * 40_000], None, tokenizer, context=64)
-    assert sum(lengths) < 40_000
-    for refused in (result, passage):
-        assert isinstance(refused, ItemError) and "context of 64; shorten it" in str(refused)
-    whole = one(Item("sun " * 40_000, ("paris",)), tokenizer, context=64, overflow="truncate")
-    assert whole.prompt.truncated > 10_000
 
 
 def test_truncation_without_bos_keeps_a_prompt_token():
@@ -363,21 +315,6 @@ def test_one_call_tokenizes_all_distinct_texts():
     assert encode([], bos(), theta=Theta(), context=8) == []
 
 
-def test_long_texts_cause_no_tokenizer_warning():
-    tokenizer = bos()
-    tokenizer.model_max_length = 4
-    records: list[logging.LogRecord] = []
-    handler: Any = logging.Handler()
-    handler.emit = records.append
-    logger = logging.getLogger("transformers")
-    logger.addHandler(handler)
-    try:
-        one(Item("the capital of france is", ("paris", "a star")), tokenizer)
-    finally:
-        logger.removeHandler(handler)
-    assert records == []
-
-
 def test_control_tokens_in_a_literal_item_are_plain_text():
     tokenizer = bos()
     item = Item("the </s> sun", ("is <s>", "star"), literal=True, blind_prompt="is")
@@ -412,60 +349,39 @@ PARTS = (
     "{% for m in messages %}{{ m.role }}: {% for part in m.content %}{% if part.type == 'text' %}"
     "{{ part.text }}{% endif %}{% endfor %}\n{% endfor %}answer:"
 )
-TWICE = "{% for m in messages %}{{ m.content }} {{ m.content }}{% endfor %}"
 
 
-def test_a_template_must_write_each_text_exactly_once():
-    tokenizer = make()
-    tokenizer.chat_template = PARTS
-    assert chat_prompt("Where?", tokenizer, Chat("Be brief.")) == (
-        "system: Be brief.user: Where?answer:"
-    )
-    for template, chat, message in [
-        (TWICE, Chat(), "writes a text 2 times"),
-        ("{{ messages[0].content[:9] }}", Chat(), "leaves a text out or changes it"),
-        ("{{ messages[-1].content }}", Chat("Be brief."), "leaves the system message out"),
-        (CHAT.replace("</s>", "").replace("<s>", "\ud800"), Chat(), "lone surrogate"),
-    ]:
-        tokenizer.chat_template = template
-        with pytest.raises(InputError, match=message):
-            require_settled(tokenizer, chat)
-    with pytest.raises(InputError, match="the system message contains a lone surrogate"):
-        Chat("\ud800")
+def each(content: str) -> str:
+    return "{% for m in messages %}{{ " + content + " }}{% endfor %}"
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("template", "system", "message"),
     [
-        ("m.content[:40]", "leaves a text out or changes it"),
-        ("m.content[:60]", "leaves a text out or changes it"),
-        ("m.content[-60:]", "leaves a text out or changes it"),
-        ("m.content | e", "leaves a text out or changes it"),
-        ("m.content.split('</think>')[-1]", "leaves a text out or changes it"),
-        ("m.content }}{{ range(90) | random", "refuses the prompt: it is random"),
-        ("m.content }}{{ ['a', 'b'] | random", "refuses the prompt: it is random"),
-        ("m.content }}{{ lipsum()", "refuses the prompt: it is random"),
+        (each("m.content }} {{ m.content"), None, "writes a text 2 times"),
+        (each("m.content[:40]"), None, "leaves a text out or changes it"),
+        (each("m.content[-60:]"), None, "leaves a text out or changes it"),
+        (each("m.content | e"), None, "leaves a text out or changes it"),
+        (each("m.content.split('</think>')[-1]"), None, "leaves a text out or changes it"),
+        ("{{ messages[-1].content }}", "Be brief.", "leaves the system message out"),
+        (CHAT.replace("</s>", "").replace("<s>", "\ud800"), None, "lone surrogate"),
     ],
 )
-def test_templates_that_change_a_text_or_are_random_are_refused(content, message):
+def test_a_template_must_write_each_text_exactly_once(template, system, message):
     tokenizer = make()
-    tokenizer.chat_template = "{% for m in messages %}{{ " + content + " }}{% endfor %}"
+    tokenizer.chat_template = template
     with pytest.raises(InputError, match=message) as refused:
-        require_settled(tokenizer, Chat())
+        require_settled(tokenizer, Chat(system))
     assert "\n" not in str(refused.value)
 
 
-def test_a_tokenizer_method_that_renders_differently_each_time_is_refused():
-    class Changing(PreTrainedTokenizerFast):
-        calls = 0
-
-        def apply_chat_template(self, *arguments, **_):
-            self.calls += 1
-            return f"{arguments[0][0]['content']} {self.calls}"
-
-    tokenizer = Changing(tokenizer_object=make().backend_tokenizer, chat_template="its method")
-    with pytest.raises(InputError, match="template is random"):
-        require_settled(tokenizer, Chat())
+def test_a_template_may_take_contents_as_lists_of_parts():
+    tokenizer = make()
+    tokenizer.chat_template = PARTS
+    written = chat_prompt("Where?", tokenizer, Chat("Be brief."))
+    assert written == "system: Be brief.user: Where?answer:"
+    with pytest.raises(InputError, match="the system message contains a lone surrogate"):
+        Chat("\ud800")
 
 
 def test_an_item_fails_if_the_template_changes_its_text():

@@ -7,23 +7,19 @@ import hashlib
 import logging
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cache, lru_cache
-from typing import Any, NoReturn
+from typing import Any
 
-from lastword.errors import InputError, ItemError, ModelError, TraceError, one_line
+from lastword.errors import InputError, ItemError, one_line
 from lastword.files.cells import text_fault
-from lastword.files.wording import shorten
 from lastword.text.items import Message, as_dicts
-from lastword.text.tokenizer import Tokenizer, tokenise
+from lastword.text.tokenizer import Tokenizer
 
 # Switches for the thinking of reasoning models; other templates ignore them.
 _THINKING_OFF = {"enable_thinking": False, "thinking": False}
 _DATED = "strftime_now"  # the function for today's date in templates
-_TRIES = 8  # number of times that a text is tokenised to detect sampling
-_EXCESS = 2**20  # maximum characters that a template adds to the messages
 # A text to try chat templates: long, and with characters that some would change or cut at.
 _PROBE = (
     'Oru\'s <b>first</b> & "only" thought ends here </think>. '
@@ -110,11 +106,7 @@ def _write(messages: Sequence[Message], tokenizer: Tokenizer, day: str, parts: b
     except Exception as error:  # the template may raise any error
         why = one_line(error) or type(error).__name__
         raise InputError(f"the tokenizer's chat template refuses the prompt: {why}") from error
-    limit = _EXCESS + 4 * sum(len(message.content) for message in messages)
-    fault = text_fault(text)
-    if len(text) > limit:
-        fault = f"has {len(text)} characters, more than {limit}: take another copy of the model"
-    if fault is not None:
+    if (fault := text_fault(text)) is not None:
         raise InputError(f"what the tokenizer's chat template writes {fault}")
     return text
 
@@ -131,14 +123,9 @@ def _rendered(messages: list[dict[str, Any]], tokenizer: Any, day: str) -> str:
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
     template = _compile_jinja_template(tokenizer.get_chat_template())
-    template.environment.filters["random"] = _refuse_chance
     values |= tokenizer.special_tokens_map
-    values |= {"messages": messages, "tools": None, "documents": None, "lipsum": _refuse_chance}
+    values |= {"messages": messages, "tools": None, "documents": None}
     return str(template.render(values, strftime_now=datetime.fromisoformat(day).strftime))
-
-
-def _refuse_chance(*_: Any, **__: Any) -> NoReturn:
-    raise ValueError("it is random, and equal messages must give equal prompts")
 
 
 @lru_cache(maxsize=4)
@@ -148,67 +135,46 @@ def _takes_parts(tokenizer: Tokenizer, template: str, chat: Chat) -> bool:
     Raises:
         InputError: The template does not write a text unchanged and once, in either form.
     """
-    parts = False
-    try:
-        _try_template(tokenizer, chat, parts=False)
-    except InputError as error:
-        with suppress(InputError):
-            _try_template(tokenizer, chat, parts=True)
-            parts = True
-        if not parts:
-            raise error
     if _DATED in template and chat.date is None:
         _log.warning(
             "the chat template writes a date (%s): this run takes %s; --load date=%s (Chat's "
             "date) gives these prompts on another day too",
             *(_DATED, chat.day, chat.day),
         )
-    return parts
+    if (fault := _fault(tokenizer, chat, parts=False)) is None:
+        return False
+    if _fault(tokenizer, chat, parts=True) is None:
+        return True
+    raise InputError(fault)
 
 
-def _try_template(tokenizer: Tokenizer, chat: Chat, parts: bool) -> None:
-    """Refuse a template that changes, drops or repeats a text, or that is random."""
+def _fault(tokenizer: Tokenizer, chat: Chat, parts: bool) -> str | None:
+    """Return how a template changes, drops or repeats a text; None if it does not."""
     system = [] if chat.system is None else [Message("system", chat.system)]
-    messages = [*system, Message("user", _PROBE)]
-    text, again = (_write(messages, tokenizer, chat.day, parts) for _ in range(2))
-    count = text.count(_PROBE)
-    if text != again:
-        fault = "is random, as it writes a text in two ways"
+    try:
+        text = _write([*system, Message("user", _PROBE)], tokenizer, chat.day, parts)
+    except InputError as error:
+        return str(error)
+    if (count := text.count(_PROBE)) != 1:
+        fault = f"writes a text {count} times" if count else "leaves a text out or changes it"
     elif parts and "'type'" in text:  # the list was converted to text by Python
         fault = "writes a list of parts as it stands"
-    elif count != 1:
-        fault = f"writes a text {count} times" if count else "leaves a text out or changes it"
     elif chat.system is not None and chat.system.strip() not in text:
-        raise InputError(
-            "the tokenizer's chat template leaves the system message out: leave out --system"
-        )
+        return "the tokenizer's chat template leaves the system message out: leave out --system"
     else:
-        return
-    raise InputError(f"the tokenizer's chat template {fault}: take another copy of the model")
+        return None
+    return f"the tokenizer's chat template {fault}: take another copy of the model"
 
 
 def require_settled(tokenizer: Tokenizer, chat: Chat | None = None) -> None:
     """Turn off a tokenizer's sampling, and try its chat template if there is a chat.
 
     Raises:
-        ModelError: The tokenizer still splits a text at random.
         InputError: The template does not write a text unchanged and once.
     """
     model: Any = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
     if getattr(model, "dropout", None):
         model.dropout = None
-    try:
-        splits = {*tokenise(tokenizer, [_PROBE] * _TRIES)}
-    except TraceError:
-        raise
-    except Exception as error:  # the tokenizer's files are not trusted: any error may come
-        why = shorten(f"{type(error).__name__}: {one_line(error)}", 300)
-        raise ModelError(f"the tokenizer cannot read a text: {why}") from error
-    if len(splits) > 1:
-        raise ModelError(
-            "the tokenizer splits one text in several ways, at random: take its sampling out of "
-            "the tokenizer's files"
-        )
     if chat is not None and tokenizer.chat_template:
         _takes_parts(tokenizer, str(tokenizer.chat_template), chat)
 

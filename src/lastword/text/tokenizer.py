@@ -2,24 +2,21 @@
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
+from os.path import commonprefix
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from lastword.errors import InputError, ItemError, ModelError, UntrainedError
+from lastword.errors import InputError, ItemError, ModelError
 from lastword.files.wording import shorten
 
 Ids = tuple[int, ...]
 Overflow = Literal["error", "truncate"]
-SHORTEN = (
-    "shorten it or allow truncation: overflow=truncate (in a command --load overflow=truncate)"
-)
 
 # Maximum texts and characters per call of the tokenizer, because the output of a fast tokenizer
 # takes hundreds of bytes per token.
 _CALL, _CALL_CHARACTERS = 512, 2**17
-_CHARACTERS = 16  # more than the mean per token of nearly every text
 _LOCK = threading.Lock()  # the options of a call may change the tokenizer's state
 
 
@@ -46,37 +43,41 @@ class Tokenizer(Protocol):
 
 
 class Reader:
-    """The ids of texts, tokenised together, and the tokenizer's special tokens.
+    """The ids of texts, tokenised together, and the tokenizer's special tokens."""
 
-    Args:
-        tokenizer: The tokenizer.
-        texts: The texts.
-        special: True to put the tokenizer's special tokens before prompts.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, texts: Iterable[str], special: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, texts: Iterable[str]) -> None:
         distinct = list(dict.fromkeys(texts))
+        self._tokenizer = tokenizer
         self._ids = dict(zip(distinct, tokenise(tokenizer, distinct), strict=True))
-        self._leading = _leading_special(tokenizer, self._ids) if special else ()
-        self._special = {*tokenizer.all_special_ids, *self._leading}
-        self._start = tokenizer.bos_token_id
-        if self._start is None:
-            self._start = tokenizer.eos_token_id
 
     def ids(self, text: str, special: bool = False) -> Ids:
         """Return the ids of a text; with special tokens in front, unless it begins with them."""
         ids = self._ids[text]
-        begun = not special or ids[: len(self._leading)] == self._leading
-        return ids if begun else self._leading + ids
+        if not special or ids[: len(self._leading)] == self._leading:
+            return ids
+        return self._leading + ids
+
+    @cached_property
+    def _leading(self) -> Ids:
+        """The tokens that the tokenizer puts before a text; those after it (EOS) are dropped."""
+        text = next((text for text, ids in self._ids.items() if ids), None)
+        if text is None:
+            return ()
+        plain, (full,) = self._ids[text], tokenise(self._tokenizer, [text], special=True)
+        for start in range(len(full) - len(plain) + 1):
+            if full[start : start + len(plain)] == plain:
+                return full[:start]
+        raise InputError(
+            "the tokenizer changes a text's tokens when it adds special ones; this is not supported"
+        )
 
     @property
     def start(self) -> int:
         """The token of an empty prompt: BOS, else EOS."""
-        if self._start is None:
-            raise ItemError(
-                "the prompt has no token and the tokenizer no BOS or EOS; give a prompt"
-            )
-        return self._start
+        for token in (self._tokenizer.bos_token_id, self._tokenizer.eos_token_id):
+            if token is not None:
+                return token
+        raise ItemError("the prompt has no token and the tokenizer no BOS or EOS; give a prompt")
 
     def without(self, ids: Ids, excess: int) -> Ids:
         """Return ids without the first `excess` of them after the leading special tokens."""
@@ -86,6 +87,10 @@ class Reader:
     def count_special(self, ids: Ids) -> int:
         """Return the number of special tokens at the beginning of the ids."""
         return next((i for i, token in enumerate(ids) if token not in self._special), len(ids))
+
+    @cached_property
+    def _special(self) -> set[int]:
+        return {*self._tokenizer.all_special_ids, *self._leading}
 
 
 def tokenise(tokenizer: Tokenizer, texts: list[str], special: bool = False) -> list[Ids]:
@@ -134,37 +139,7 @@ def as_errors(what: str) -> Iterator[None]:
         raise ModelError(f"{what}: {why}; take another copy of the model") from None
 
 
-def _leading_special(tokenizer: Tokenizer, ids_of: Mapping[str, Ids]) -> Ids:
-    """Return the tokens that the tokenizer puts before a text; those after it (EOS) are dropped."""
-    text = next((text for text, ids in ids_of.items() if ids), None)
-    if text is None:
-        return ()
-    plain, (full,) = ids_of[text], tokenise(tokenizer, [text], special=True)
-    for start in range(len(full) - len(plain) + 1):
-        if full[start : start + len(plain)] == plain:
-            return full[:start]
-    raise InputError(
-        "the tokenizer changes a text's tokens when it adds special ones; this is not supported"
-    )
-
-
-def count_tokens(text: str, tokenizer: Tokenizer) -> int:
-    """Return the number of tokens of a text, without special ones."""
-    return len(tokenise(tokenizer, [text])[0])
-
-
-def require_short(texts: Iterable[str], tokenizer: Tokenizer, limit: int | None) -> None:
-    """Refuse a text far beyond a limit of tokens, without tokenising all of it."""
-    for text in texts:
-        if limit is not None and len(text) > (length := _CHARACTERS * max(limit, 1024)):
-            # The cut may split a token, which adds a few.
-            if count_tokens(text[:length], tokenizer) > limit + _CHARACTERS:
-                raise ItemError(
-                    f"a text has more tokens than the model's context of {limit}; {SHORTEN}"
-                )
-
-
-def control_splitter(tokenizer: Tokenizer) -> Callable[[str], str]:
+def without_control_tokens(tokenizer: Tokenizer) -> Callable[[str], str]:
     """Return a function that splits control tokens in a text, so that they are read as text.
 
     It puts a space after their first character: `< /s>`.
@@ -177,23 +152,8 @@ def control_splitter(tokenizer: Tokenizer) -> Callable[[str], str]:
     return partial(form.sub, lambda match: f"{match[0][0]} {match[0][1:]}")
 
 
-def check_ids(sequences: Iterable[Ids], vocabulary: int | None) -> None:
-    """Refuse tokens without an embedding.
-
-    Raises:
-        UntrainedError: A token is beyond the vocabulary.
-    """
-    largest = max((max(ids, default=0) for ids in sequences), default=0)
-    if vocabulary is not None and largest >= vocabulary:
-        raise UntrainedError(
-            f"the tokenizer gives the token {largest}, and the model has {vocabulary} tokens: the "
-            "tokenizer is another model's, or the text has an added token that was never trained"
-        )
-
-
 def common_length(prompt: Ids, sequence: Ids) -> int:
     """Return the length of the longest common prefix."""
     if sequence[: len(prompt)] == prompt:
         return len(prompt)
-    pairs = enumerate(zip(prompt, sequence, strict=False))
-    return next((i for i, (p, s) in pairs if p != s), len(sequence))
+    return len(commonprefix([prompt, sequence]))

@@ -7,27 +7,26 @@ candidates, and its states are pooled (method, section 19).
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
-from lastword.errors import InputError, ItemError, reason
+from lastword.errors import InputError, ItemError, UntrainedError, reason
 from lastword.files.cells import text_fault
 from lastword.rule.theta import Theta
 from lastword.text.chat import Chat, chat_prompt, templated
 from lastword.text.forest import Branch
 from lastword.text.items import Item
 from lastword.text.tokenizer import (
-    SHORTEN,
     Ids,
     Overflow,
     Reader,
     Tokenizer,
-    check_ids,
     common_length,
-    control_splitter,
-    require_short,
+    without_control_tokens,
 )
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -136,18 +135,11 @@ def encode(
     Raises:
         InputError: The chat template is missing or refuses the prompt.
     """
-    limits = _Limits(context, overflow, vocabulary)
-    split = control_splitter(tokenizer)
-    texts = [_attempt(_texts, i, tokenizer, chat, theta.tokens.join, split, limits) for i in items]
-    good = [t for prompts in texts if not isinstance(prompts, ItemError) for t in prompts]
-    distinct = chain.from_iterable((t.prompt, *t.rest) for t in good)
-    reader = Reader(tokenizer, distinct, any(t.special for t in good))
-    alone = first == 0 and len(items) == 1  # then an error needs no name
-    results: list[EncodedItem | ItemError] = []
-    for n, (item, prompts) in enumerate(zip(items, texts, strict=True), start=first):
-        name = None if alone and item.id is None else item.id or str(n)
-        results.append(_attempt(_encoded, item, prompts, reader, limits, name=name))
-    return results
+    encoder = _Encoder(tokenizer, chat, context, overflow, vocabulary)
+    texts = [_attempt(encoder.texts, item, theta.tokens.join) for item in items]
+    names = [item.id or str(place) for place, item in enumerate(items, start=first)]
+    alone = first == 0 and len(items) == 1 and items[0].id is None  # then an error needs no name
+    return encoder.read(encoder.item, items, texts, [None] if alone else names)
 
 
 def encode_passages(
@@ -169,31 +161,11 @@ def encode_passages(
     Raises:
         InputError: The chat template is missing or refuses the prompt.
     """
-    limits = _Limits(context, overflow, vocabulary)
-    split = control_splitter(tokenizer)
-    subjects: Sequence[str | None] = [None] * len(prompts) if inputs is None else inputs
+    encoder = _Encoder(tokenizer, chat, context, overflow, vocabulary)
+    subjects = [None] * len(prompts) if inputs is None else inputs
     pairs = zip(prompts, subjects, strict=True)
-    parts = [_attempt(_passage_texts, *pair, tokenizer, chat, split, limits) for pair in pairs]
-    distinct = chain.from_iterable(part for part in parts if not isinstance(part, ItemError))
-    special = chat is None
-    reader = Reader(tokenizer, distinct, special)
-    names = map(str, range(len(parts)))
-    return [
-        _attempt(_passage, part, reader, special, limits, name=name)
-        for part, name in zip(parts, names, strict=True)
-    ]
-
-
-class _Limits(NamedTuple):
-    """The maximum number of input tokens, what happens beyond it, and the number of tokens."""
-
-    context: int | None
-    overflow: Overflow
-    vocabulary: int | None
-
-    def require_short(self, texts: Iterable[str], tokenizer: Tokenizer) -> None:
-        """Refuse a text far beyond the context, without tokenising all of it."""
-        require_short(texts, tokenizer, self.context if self.overflow == "error" else None)
+    texts = [_attempt(encoder.passage_texts, prompt, subject) for prompt, subject in pairs]
+    return encoder.read(encoder.passage, prompts, texts, [str(n) for n in range(len(prompts))])
 
 
 def _attempt(compute: Callable[..., T], *values: object, name: str | None = None) -> T | ItemError:
@@ -206,60 +178,153 @@ def _attempt(compute: Callable[..., T], *values: object, name: str | None = None
 
 @dataclass(frozen=True)
 class _Texts:
-    """The texts to tokenise for one prompt with its candidates.
+    """The texts to tokenise for one prompt with its candidates, or for a passage.
 
     Attributes:
-        rest: The whole texts, or the continuations to join to the prompt's ids.
+        prompt: The prompt; of a passage, the text to read.
+        rest: The whole texts, or the continuations to join to the prompt's ids; of a passage, the
+            text before its input, if that is pooled.
         special: True to put the tokenizer's special tokens in front.
+        join: What `rest` has.
     """
 
     prompt: str
     rest: tuple[str, ...]
-    join: Literal["text", "ids"]
     special: bool
+    join: Literal["text", "ids"] = "text"
 
 
-def _texts(
-    item: Item,
-    tokenizer: Tokenizer,
-    chat: Chat | None,
-    join: Literal["text", "ids"],
-    splitter: Callable[[str], str],
-    limits: _Limits,
-) -> list[_Texts]:
-    """Return the texts of each prompt of an item."""
-    blind = [] if item.blind_prompt is None else [item.blind_prompt]
-    prompts = [item.prompt, *blind, *item.content_free]
-    limits.require_short((*prompts, *item.candidates), tokenizer)
-    split = splitter if item.literal else str
-    candidates = [split(candidate) for candidate in item.candidates]
+@dataclass(frozen=True)
+class _Encoder:
+    """The texts of items and passages, and their ids; the fields are arguments of `encode`."""
 
-    def joined(head: str, glue: str, special: bool) -> _Texts:
-        before = head if join == "text" else ""
-        return _Texts(head, tuple(before + glue + c for c in candidates), join, special)
+    tokenizer: Tokenizer
+    chat: Chat | None
+    context: int | None
+    overflow: Overflow
+    vocabulary: int | None
 
-    if item.messages is not None:
-        try:
-            return [joined(templated(item.messages, tokenizer, chat), "", False)]
-        except InputError as error:
-            raise ItemError(reason(error)) from error
-    prompts = [split(prompt) for prompt in prompts]
-    if chat is not None:
-        return [joined(chat_prompt(prompt, tokenizer, chat), "", False) for prompt in prompts]
-    # Trailing whitespace of a prompt moves to the continuation.
-    heads = [(prompt, prompt.rstrip()) for prompt in prompts]
-    return [joined(head, prompt[len(head) :] or item.separator, True) for prompt, head in heads]
+    @cached_property
+    def split(self) -> Callable[[str], str]:
+        """Function that splits control tokens in a text."""
+        return without_control_tokens(self.tokenizer)
 
+    def texts(self, item: Item, join: Literal["text", "ids"]) -> list[_Texts]:
+        """Return the texts of each prompt of an item."""
+        split = self.split if item.literal else str
+        candidates = [split(candidate) for candidate in item.candidates]
 
-def _encoded(
-    item: Item, prompts: list[_Texts] | ItemError, reader: Reader, limits: _Limits
-) -> EncodedItem:
-    if isinstance(prompts, ItemError):
-        raise prompts
-    main, *rest = (_fit(_split(texts, reader), reader, limits) for texts in prompts)
-    check_ids((s for prompt in (main, *rest) for s in prompt.sequences), limits.vocabulary)
-    blind = None if item.blind_prompt is None else rest.pop(0)
-    return EncodedItem(item, main, blind, tuple(rest))
+        def joined(head: str, glue: str, special: bool) -> _Texts:
+            before = head if join == "text" else ""
+            return _Texts(head, tuple(before + glue + c for c in candidates), special, join)
+
+        if item.messages is not None:
+            try:
+                return [joined(templated(item.messages, self.tokenizer, self.chat), "", False)]
+            except InputError as error:
+                raise ItemError(reason(error)) from error
+        blind = [] if item.blind_prompt is None else [item.blind_prompt]
+        prompts = [split(prompt) for prompt in (item.prompt, *blind, *item.content_free)]
+        if self.chat is not None:
+            written = (chat_prompt(prompt, self.tokenizer, self.chat) for prompt in prompts)
+            return [joined(prompt, "", False) for prompt in written]
+        # Trailing whitespace of a prompt moves to the continuation.
+        heads = [(prompt, prompt.rstrip()) for prompt in prompts]
+        return [joined(head, prompt[len(head) :] or item.separator, True) for prompt, head in heads]
+
+    def passage_texts(self, prompt: str, subject: str | None) -> list[_Texts]:
+        """Return the text to read and, if the input is pooled, the text before the input."""
+        if (fault := text_fault(prompt)) is not None:
+            raise ItemError(f"the text {fault}")
+        prompt, special = self.split(prompt), self.chat is None
+        whole = prompt.rstrip()
+        if self.chat is not None:
+            whole = chat_prompt(prompt, self.tokenizer, self.chat)
+        if subject is None:
+            return [_Texts(whole, (), special)]
+        prompt, subject = prompt.strip(), self.split(subject).strip()
+        begin = whole.rfind(prompt)
+        start = whole.find(subject, begin, begin + len(prompt))
+        if start < 0:
+            raise ItemError("the template changes the input, which a probe reads as it stands")
+        return [_Texts(whole[: start + len(subject)], (whole[:start],), special)]
+
+    def read(
+        self,
+        encode: Callable[[S, list[_Texts], Reader], T],
+        sources: Sequence[S],
+        texts: Sequence[list[_Texts] | ItemError],
+        names: Sequence[str | None],
+    ) -> list[T | ItemError]:
+        """Tokenise all texts together, and return what `encode` makes of those of each source."""
+        good = [t for each in texts if not isinstance(each, ItemError) for t in each]
+        distinct = chain.from_iterable((t.prompt, *t.rest) for t in good)
+        reader = Reader(self.tokenizer, distinct)
+
+        def encoded(source: S, each: list[_Texts] | ItemError) -> T:
+            if isinstance(each, ItemError):
+                raise each
+            return encode(source, each, reader)
+
+        rows = zip(sources, texts, names, strict=True)
+        return [_attempt(encoded, source, each, name=name) for source, each, name in rows]
+
+    def item(self, item: Item, texts: list[_Texts], reader: Reader) -> EncodedItem:
+        """Return an item with its prompts as ids."""
+        main, *rest = (self._fit(_split(each, reader), reader) for each in texts)
+        self._check_ids(s for prompt in (main, *rest) for s in prompt.sequences)
+        blind = None if item.blind_prompt is None else rest.pop(0)
+        return EncodedItem(item, main, blind, tuple(rest))
+
+    def passage(self, _: str, texts: list[_Texts], reader: Reader) -> Passage:
+        """Return the ids of a text, and where the states to pool start."""
+        (each,) = texts
+        ids, *before = (reader.ids(text, each.special) for text in (each.prompt, *each.rest))
+        ids = ids or (reader.start,)
+        self._check_ids([ids])
+        start = min(common_length(before[0], ids), len(ids) - 1) if before else len(ids) - 1
+        excess = self._excess("the text", len(ids))
+        if not excess:
+            return Passage(ids, start)
+        return Passage(reader.without(ids, excess), max(start - excess, reader.count_special(ids)))
+
+    def _fit(self, encoded: Encoded, reader: Reader) -> Encoded:
+        """Return the prompt if it fits the context, or without its left end."""
+        lengths = [len(branch.fed) for branch in encoded.branches]
+        longest = lengths.index(max(lengths))
+        name, shared = f"candidate {longest} with its prompt", encoded.prompt_tokens
+        if not (excess := self._excess(name, lengths[longest])):
+            return encoded
+        if excess > shared - max(reader.count_special(encoded.branches[0].tokens[:shared]), 1):
+            raise ItemError(
+                f"candidate {longest} does not fit the model's context of {self.context} tokens "
+                "even without its prompt; shorten it"
+            )
+        branches = tuple(
+            Branch(reader.without(b.tokens, excess), b.boundary - excess) for b in encoded.branches
+        )
+        return replace(encoded, branches=branches, truncated=excess)
+
+    def _excess(self, name: str, length: int) -> int:
+        """Return the number of tokens beyond the context, which are an error unless truncated."""
+        if self.context is None or length <= self.context:
+            return 0
+        if self.overflow == "error":
+            raise ItemError(
+                f"{name} needs {length} tokens and the model's context is {self.context}; shorten "
+                "it or allow truncation: overflow=truncate (in a command --load overflow=truncate)"
+            )
+        return length - self.context
+
+    def _check_ids(self, sequences: Iterable[Ids]) -> None:
+        """Refuse tokens without an embedding."""
+        largest = max((max(ids, default=0) for ids in sequences), default=0)
+        if self.vocabulary is not None and largest >= self.vocabulary:
+            raise UntrainedError(
+                f"the tokenizer gives the token {largest}, and the model has {self.vocabulary} "
+                "tokens: the tokenizer is another model's, or the text has an added token that was "
+                "never trained"
+            )
 
 
 def _split(texts: _Texts, reader: Reader) -> Encoded:
@@ -269,89 +334,17 @@ def _split(texts: _Texts, reader: Reader) -> Encoded:
         sequences = [prompt + reader.ids(text) for text in texts.rest]
     else:
         sequences = [reader.ids(text, texts.special) for text in texts.rest]
-    _check_candidates(prompt, sequences)
-    common = [common_length(prompt, sequence) for sequence in sequences]
-    # A candidate has a token even if its whole sequence is a prefix of the prompt's.
-    boundaries = [min(n, len(s) - 1) for n, s in zip(common, sequences, strict=True)]
-    moved = any(n < len(prompt) for n in boundaries)
-    start = (reader.start,) if min(boundaries) == 0 else ()
-    pairs = zip(sequences, boundaries, strict=True)
-    return Encoded(tuple(Branch(start + s, len(start) + n) for s, n in pairs), boundary_moved=moved)
-
-
-def _check_candidates(prompt: Ids, sequences: Sequence[Ids]) -> None:
     first: dict[Ids, int] = {}
     for i, sequence in enumerate(sequences):
         if sequence == prompt or not sequence:
             raise ItemError(f"candidate {i} has no token; give it text that the tokenizer keeps")
-        if sequence in first:
+        if first.setdefault(sequence, i) != i:
             raise ItemError(
                 f"candidates {first[sequence]} and {i} have the same tokens; drop one of them"
             )
-        first[sequence] = i
-
-
-def _fit(encoded: Encoded, reader: Reader, limits: _Limits) -> Encoded:
-    """Return the prompt if it fits the context, or without its left end."""
-    context = limits.context
-    lengths = [len(branch.fed) for branch in encoded.branches]
-    length = max(lengths)
-    if context is None or length <= context:
-        return encoded
-    candidate, drop, shared = lengths.index(length), length - context, encoded.prompt_tokens
-    if limits.overflow == "error":
-        raise ItemError(
-            f"candidate {candidate} needs {length} tokens with its prompt and the model's context "
-            f"is {context}; {SHORTEN}"
-        )
-    if drop > shared - max(reader.count_special(encoded.branches[0].tokens[:shared]), 1):
-        raise ItemError(
-            f"candidate {candidate} does not fit the model's context of {context} tokens even "
-            "without its prompt; shorten it"
-        )
-    branches = [Branch(reader.without(b.tokens, drop), b.boundary - drop) for b in encoded.branches]
-    return replace(encoded, branches=tuple(branches), truncated=drop)
-
-
-def _passage_texts(
-    prompt: str,
-    subject: str | None,
-    tokenizer: Tokenizer,
-    chat: Chat | None,
-    split: Callable[[str], str],
-    limits: _Limits,
-) -> tuple[str, ...]:
-    """Return the text to read and, if the input is pooled, the text before the input."""
-    if (fault := text_fault(prompt)) is not None:
-        raise ItemError(f"the text {fault}")
-    limits.require_short([prompt], tokenizer)
-    prompt = split(prompt)
-    whole = prompt.rstrip() if chat is None else chat_prompt(prompt, tokenizer, chat)
-    if subject is None:
-        return (whole,)
-    prompt, subject = prompt.strip(), split(subject).strip()
-    begin = whole.rfind(prompt)
-    start = whole.find(subject, begin, begin + len(prompt))
-    if start < 0:
-        raise ItemError("the template changes the input, which a probe reads as it stands")
-    return whole[: start + len(subject)], whole[:start]
-
-
-def _passage(
-    texts: tuple[str, ...] | ItemError, reader: Reader, special: bool, limits: _Limits
-) -> Passage:
-    if isinstance(texts, ItemError):
-        raise texts
-    ids, *before = (reader.ids(text, special) for text in texts)
-    ids = ids or (reader.start,)
-    check_ids([ids], limits.vocabulary)
-    start = min(common_length(before[0], ids), len(ids) - 1) if before else len(ids) - 1
-    if limits.context is None or len(ids) <= limits.context:
-        return Passage(ids, start)
-    if limits.overflow == "error":
-        raise ItemError(
-            f"the text needs {len(ids)} tokens and the model's context is {limits.context}; "
-            f"{SHORTEN}"
-        )
-    excess = len(ids) - limits.context
-    return Passage(reader.without(ids, excess), max(start - excess, reader.count_special(ids)))
+    # A candidate has a token even if its whole sequence is a prefix of the prompt's.
+    boundaries = [min(common_length(prompt, s), len(s) - 1) for s in sequences]
+    start = (reader.start,) if min(boundaries) == 0 else ()
+    pairs = zip(sequences, boundaries, strict=True)
+    branches = tuple(Branch(start + s, len(start) + n) for s, n in pairs)
+    return Encoded(branches, boundary_moved=min(boundaries) < len(prompt))
