@@ -3,20 +3,14 @@
 from dataclasses import replace
 from datetime import date
 from functools import cache
+from os.path import commonprefix
 from typing import Any
 
 import pytest
 import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import (
-    Tokenizer,
-    decoders,
-    models,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from lastword.errors import InputError, ItemError
@@ -155,54 +149,44 @@ def test_encoding_agrees_with_the_reference(
     )
     backwards = Item(prompt, tuple(candidates[::-1]), separator=separator)
     (reverse,) = encode([backwards], tokenizer, theta=theta, context=None)
-    assert (
-        reverse.prompt.sequences == full.prompt.sequences[::-1]
-        and reverse.prompt.boundaries == full.prompt.boundaries[::-1]
-    )
+    assert reverse.prompt.branches == full.prompt.branches[::-1]
 
 
 # Special tokens
 
 
-def test_a_prompt_that_begins_with_bos_gets_no_second_one():
-    encoded = one(Item("<s>the sun is", ("a star", "paris")), bos())
-    assert (
-        encoded.prompt.sequences
-        == one(Item("the sun is", ("a star", "paris")), bos()).prompt.sequences
-    )
+def with_both() -> PreTrainedTokenizerFast:
+    return make(bos_token="<s>", eos_token="</s>")  # which it does not add
 
 
-def test_a_slow_tokenizer_that_appends_eos():
-    tokenizer = ByT5Tokenizer()
-    encoded = one(Item("a", ("b", "cd")), tokenizer)
-    assert encoded.prompt.sequences == (plain(tokenizer, "a b"), plain(tokenizer, "a cd"))
-    assert encoded.prompt.boundaries == (1, 1)
-    empty = one(Item("", ("b", "cd")), tokenizer)
-    assert empty.prompt.sequences[0] == (tokenizer.eos_token_id, *plain(tokenizer, " b"))
+def with_eos() -> PreTrainedTokenizerFast:
+    return make(eos_token="</s>")
 
 
-def test_an_empty_prompt_starts_with_bos_or_eos_or_is_an_error():
-    item = Item("", ("a star", "paris"))
-    tokenizer = make(eos_token="</s>")
-    assert one(item, tokenizer).prompt.sequences[0][0] == tokenizer.eos_token_id
-    with pytest.raises(ItemError, match="BOS"):
-        one(item, make())
-    tokenizer = make(bos_token="<s>", eos_token="</s>")  # it has a BOS and does not add it
-    assert one(item, tokenizer).prompt.sequences[0][0] == tokenizer.bos_token_id
-    first = one(Item("the", item.candidates), tokenizer).prompt.sequences[0]
-    assert first == plain(tokenizer, "the a star")
+SUN = ("a star", "paris")
 
 
-def test_a_changed_first_token_gets_a_token_before_it_for_every_candidate():
-    item = Item("under", ("stand", "paris"), separator="")
-    tokenizer = make(eos_token="</s>")
-    encoded = one(item, tokenizer)
-    assert encoded.prompt.boundaries == (1, 1 + len(plain(tokenizer, "under")))
-    assert encoded.prompt.sequences == (
-        (tokenizer.eos_token_id, *plain(tokenizer, "understand")),
-        (tokenizer.eos_token_id, *plain(tokenizer, "underparis")),
-    )
-    assert encoded.prompt.boundary_moved
+@pytest.mark.parametrize(
+    ("tokenizer", "prompt", "separator", "candidates", "first"),
+    [
+        (bos, "<s>the sun is", " ", SUN, None),  # no second one
+        (ByT5Tokenizer, "a", " ", ("b", "cd"), None),  # it appends EOS
+        (ByT5Tokenizer, "", " ", ("b", "cd"), "eos_token_id"),
+        (with_eos, "", " ", SUN, "eos_token_id"),
+        (with_both, "", " ", SUN, "bos_token_id"),
+        (with_both, "the", " ", SUN, None),
+        (with_eos, "under", "", ("stand", "paris"), "eos_token_id"),  # one token of both
+    ],
+)
+def test_special_tokens_in_front(tokenizer, prompt, separator, candidates, first):
+    own = tokenizer()
+    encoded = one(Item(prompt, candidates, separator=separator), own).prompt
+    start = () if first is None else (getattr(own, first),)
+    expected = tuple(start + plain(own, prompt + separator + text) for text in candidates)
+    assert encoded.sequences == expected
+    head = start + plain(own, prompt)
+    assert encoded.boundaries == tuple(len(commonprefix([head, s])) for s in expected)
+    assert encoded.boundary_moved == (prompt == "under")
 
 
 # Errors
@@ -225,12 +209,13 @@ def without_unknown() -> PreTrainedTokenizerFast:
         (bos, "the sun is", ("a star", "paris", "a star"), "item 1: candidates 0 and 2"),
         (word_level, "sun", ("star", "x", "y"), "item 1: candidates 1 and 2"),
         (without_unknown, "a", ("b", "?"), "item 1: candidate 1 has no token"),
+        (make, "", ("a star", "paris"), "item 1: the prompt has no token and the tokenizer no BOS"),
     ],
 )
-def test_candidates_without_tokens_of_their_own_fail_their_item(
+def test_an_item_without_tokens_that_differ_fails_alone(
     tokenizer, prompt, candidates, message, join
 ):
-    items = [Item(prompt, candidates[:1]), Item(prompt, candidates)]
+    items = [Item(prompt or "the", candidates[:1]), Item(prompt, candidates)]
     theta = Theta(tokens=TokensTheta(join=join))
     good, bad = encode(items, tokenizer(), theta=theta, context=None)
     assert isinstance(good, EncodedItem) and str(bad).startswith(message)
@@ -244,32 +229,21 @@ def test_truncation_without_bos_keeps_a_prompt_token():
     tokenizer = make(eos_token="</s>")
     longest = max(one(item, tokenizer).prompt.candidate_tokens)
     cut = one(item, tokenizer, context=longest, overflow="truncate")
-    assert (
-        cut.prompt.sequences[0] == one(item, tokenizer).prompt.sequences[0][cut.prompt.truncated :]
-    )
+    whole = one(item, tokenizer).prompt.sequences[0]
+    assert cut.prompt.sequences[0] == whole[cut.prompt.truncated :]
     assert cut.prompt.boundaries == (1, 1)
 
 
-# The blind prompt
-
-
-def test_the_blind_prompt_is_encoded_separately():
-    item = Item("the sun is", ("a star", "paris"), blind_prompt="the ")
-    encoded = one(item, bos())
-    alone = one(Item("the ", item.candidates), bos())
-    assert encoded.blind.sequences == alone.prompt.sequences
-    assert encoded.blind.boundaries == alone.prompt.boundaries
-    without = one(replace(item, blind_prompt=None), bos())
-    assert without.blind is None and without.prompt.sequences == encoded.prompt.sequences
-
-
-def test_a_blind_prompt_that_does_not_fit_fails_or_is_truncated():
-    item = Item("the", ("a star", "paris"), blind_prompt="the capital of france is a star and the")
-    context = max(len(s) for s in one(replace(item, blind_prompt=None), bos()).prompt.sequences)
+def test_a_blind_prompt_is_encoded_and_truncated_by_itself():
+    item = Item("the", ("a star", "paris"), blind_prompt="the capital of france is a star and the ")
+    encoded, without = one(item, bos()), one(replace(item, blind_prompt=None), bos())
+    assert encoded.blind == one(Item(item.blind_prompt, item.candidates), bos()).prompt
+    assert without.blind is None and without.prompt == encoded.prompt
+    context = max(map(len, without.prompt.sequences))
     with pytest.raises(ItemError, match="context"):
         one(item, bos(), context=context)
     cut = one(item, bos(), context=context, overflow="truncate")
-    assert max(len(s) for s in cut.blind.sequences) - 1 == context
+    assert max(map(len, cut.blind.sequences)) - 1 == context
     assert cut.prompt.truncated == 0
 
 
@@ -282,36 +256,25 @@ def test_the_rendered_chat_template_is_the_prompt():
     item = Item("the sun is?\n", ("a star", "paris"), blind_prompt="?")
     encoded = one(item, tokenizer, chat=Chat(system="be brief"))
     prompt = "<s>system: be brief\n<s>user: the sun is?\n\n<s>assistant:\n"  # thinking is off
-    assert encoded.prompt.sequences[0][: encoded.prompt.boundaries[0]] == plain(tokenizer, prompt)
     assert encoded.prompt.sequences[0] == plain(tokenizer, prompt + "a star")
     assert tokenizer.decode(answer_tokens(encoded)) == "a star"
-    assert encoded.prompt.sequences[0].count(tokenizer.bos_token_id) == 3
     blind = "<s>system: be brief\n<s>user: ?\n<s>assistant:\nparis"
     assert encoded.blind.sequences[1] == plain(tokenizer, blind)
 
 
-# One call
-
-
 def test_one_call_tokenizes_all_distinct_texts():
-    tokenizer, calls = bos(), []
+    calls: list[list[str]] = []
 
-    class Counting:
-        bos_token_id, eos_token_id = tokenizer.bos_token_id, tokenizer.eos_token_id
-        all_special_ids, chat_template = tokenizer.all_special_ids, None
-
+    class Counting(PreTrainedTokenizerFast):
         def __call__(self, texts, **options):
             calls.append(texts)
-            return tokenizer(texts, **options)
-
-        def apply_chat_template(self, *_, **__):
-            raise AssertionError
+            return super().__call__(texts, **options)
 
     items = [Item("the sun is", ("a star", f"paris {i}")) for i in range(20)]
-    encode(items, Counting(), theta=Theta(), context=None)
-    texts = [t for call in calls if len(call) > 1 for t in call]
-    assert len([call for call in calls if len(call) > 1]) == 1
-    assert len(texts) == len(set(texts)) == 22
+    tokenizer = Counting(tokenizer_object=bos().backend_tokenizer, bos_token="<s>")
+    encode(items, tokenizer, theta=Theta(), context=None)
+    texts, probe = calls  # the probe shows the special tokens
+    assert len(probe) == 1 and len(texts) == len({*texts}) == 22
     assert encode([], bos(), theta=Theta(), context=8) == []
 
 
@@ -321,9 +284,8 @@ def test_control_tokens_in_a_literal_item_are_plain_text():
     encoded = one(item, tokenizer)
     control = set(tokenizer.all_special_ids)
     assert encoded.prompt.sequences[0][0] == tokenizer.bos_token_id  # added by the tokenizer
-    assert not any(
-        control & set(s[1:]) for s in (*encoded.prompt.sequences, *encoded.blind.sequences)
-    )
+    sequences = (*encoded.prompt.sequences, *encoded.blind.sequences)
+    assert not any(control & {*sequence[1:]} for sequence in sequences)
     assert tokenizer.decode(encoded.prompt.sequences[0][1:]) == "the < /s> sun is < s>"
     assert control & set(one(replace(item, literal=False), tokenizer).prompt.sequences[0][1:])
     tame = Item("the sun", ("star", "sun"), blind_prompt="is")
@@ -389,24 +351,18 @@ def test_an_item_fails_if_the_template_changes_its_text():
     tokenizer.chat_template = "{% for m in messages %}{{ m.content[:2000] }}{% endfor %}"
     require_settled(tokenizer, Chat())
     long = "the sun is " * 300 + "?"
-    whole, cut, talk = encode(
-        [
-            Item("the sun is ", ("a star", "paris")),
-            Item(long, ("a star", "paris")),
-            Item.from_dict(
-                {"prompt": [{"role": "user", "content": long}], "candidates": ["a", "b"]}
-            ),
-        ],
-        tokenizer,
-        theta=Theta(),
-        context=None,
-        chat=Chat(),
-    )
+    items: list[dict[str, Any]] = [
+        {"prompt": text, "candidates": SUN}
+        for text in ("the sun is ", long, [{"role": "user", "content": long}])
+    ]
+    options: dict[str, Any] = {"context": None, "chat": Chat()}
+    whole, *cut = encode([*map(Item.from_dict, items)], tokenizer, theta=Theta(), **options)
+    cut += encode_passages([long], None, tokenizer, **options)
     assert not isinstance(whole, ItemError)
-    assert "item 1: the model's chat template changes a user's text" in str(cut)
-    assert "item 2: the model's chat template changes a user's text" in str(talk)
-    (passage,) = encode_passages([long], None, tokenizer, context=None, chat=Chat())
-    assert "item 0: the model's chat template changes a user's text" in str(passage)
+    fault = ": the model's chat template changes a user's text"
+    assert [str(error).partition(fault)[:2] for error in cut] == [
+        (name, fault) for name in ("item 1", "item 2", "item 0")
+    ]
 
 
 def test_the_date_is_the_chats_or_todays_and_is_recorded():
