@@ -27,7 +27,7 @@ from lastword.lab.report import draw
 from lastword.lab.report.comparison import ORACLE, Comparison, read_comparisons
 from lastword.lab.report.dependence import Dependence, Gain, dependence
 from lastword.lab.report.figures import model_name
-from lastword.lab.report.table import Column, Table, Value, to_markdown
+from lastword.lab.report.table import Heading, ReportTable, Value, to_markdown
 from lastword.methods import resolve
 from lastword.model.embedded import EMBEDDED
 from lastword.records.cells import Cell, Summary, column, mean, read_cells, summarise
@@ -38,7 +38,7 @@ from lastword.rule.theta import Theta
 from lastword.trust.paired import mcnemar
 from lastword.trust.testing import holm
 
-level, delta = partial(Column, form=".2f"), partial(Column, form="+.2f")
+level, delta = partial(Heading, form=".2f"), partial(Heading, form="+.2f")
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -386,15 +386,20 @@ def cells_of(root: Path) -> list[Cell]:
 
 # --- tables -------------------------------------------------------------------------------------
 
-_P = (Column("p", ".2g"), Column("Holm p", ".2g"))
+_P = (Heading("p", ".2g"), Heading("Holm p", ".2g"))
 
 
-def labels_table(promised: dict[str, Any]) -> Table:
+def labels_table(promised: dict[str, Any]) -> ReportTable:
     """Return what 100 labels certify, one row per set and model."""
     columns = (
-        *(Column("Task"), Column("Model"), level("Model alone"), Column("Corrections, certified")),
-        *(Column("With a probe, certified"), Column("On"), Column("At least")),
-        Column("Bag of words"),
+        *(
+            Heading("Task"),
+            Heading("Model"),
+            level("Model alone"),
+            Heading("Corrections, certified"),
+        ),
+        *(Heading("With a probe, certified"), Heading("On"), Heading("At least")),
+        Heading("Bag of words"),
     )
     files = {key: PROBES / f"{key}.json" for key in (Path(model).name for model in MODELS)}
     probed = {key: json.loads(path.read_text("utf-8"))["sets"] for key, path in files.items()}
@@ -406,7 +411,7 @@ def labels_table(promised: dict[str, Any]) -> Table:
         if f"{key}, {name}" in promised
     ]
     rows = tuple(_labels_row(*entry) for entry in entries)
-    return Table("labels", "What 100 labels buy", columns, rows)
+    return ReportTable("labels", "What 100 labels buy", columns, rows)
 
 
 def _labels_row(title: str, model: str, cell: dict[str, Any], words: str) -> tuple[Value, ...]:
@@ -427,7 +432,7 @@ def _words(drawn: dict[str, Any] | None) -> str:
     return f"{100 * mean(np.array([draw['words'] for draw in drawn[LABELS]])):.1f}"
 
 
-def encoders_table() -> Table:
+def encoders_table() -> ReportTable:
     """Return accuracy with 100 labels beside sentence encoders, from encoders.py."""
     names = {
         "words": "Bag of words",
@@ -441,11 +446,11 @@ def encoders_table() -> Table:
         (TITLES[f"jsonl:{task}"], *(_right(draws, name) for name in names))
         for task, draws in _draws("encoders-smollm2-135m").items()
     )
-    columns = Column("Task"), *(Column(name, ".1f") for name in names.values())
-    return Table("encoders", "Beside sentence encoders", columns, rows)
+    columns = Heading("Task"), *(Heading(name, ".1f") for name in names.values())
+    return ReportTable("encoders", "Beside sentence encoders", columns, rows)
 
 
-def rivals_table() -> Table:
+def rivals_table() -> ReportTable:
     """Return accuracy and cost of SetFit and brier on draws of encoders.py, from rivals.py."""
     rivals, ours = ("SetFit", "brier"), _draws("encoders-smollm2-135m")
     rows = []
@@ -460,19 +465,19 @@ def rivals_table() -> Table:
             row += [float(np.mean([one["cpu_s"] for one in theirs])) if theirs else "–"]
         rows.append(tuple(row))
     columns = (
-        Column("Task"),
+        Heading("Task"),
         *(
             column
             for rival in rivals
             for column in (
-                Column(f"Draws of {rival}"),
-                Column(rival, ".1f"),
-                Column("Chosen", ".1f"),
-                Column("CPU s", ".0f"),
+                Heading(f"Draws of {rival}"),
+                Heading(rival, ".1f"),
+                Heading("Chosen", ".1f"),
+                Heading("CPU s", ".0f"),
             )
         ),
     )
-    return Table("rivals", "Beside SetFit and brier", columns, tuple(rows))
+    return ReportTable("rivals", "Beside SetFit and brier", columns, tuple(rows))
 
 
 def _draws(file: str) -> dict[str, list[dict[str, Any]]]:
@@ -488,14 +493,14 @@ def _right(draws: Sequence[dict[str, Any]], name: str) -> float | str:
     return mean(100 * np.array([draw[name] for draw in draws])) if draws else "–"
 
 
-def verdicts_table(shown: Sequence[Shown]) -> Table:
+def verdicts_table(shown: Sequence[Shown]) -> ReportTable:
     """Return a row per cell: base, TRACE and its verdict, best correction, best control."""
     columns = (
-        *(Column("Set"), Column("Model"), Column("Items"), level("Base")),
-        *(level("TRACE"), Column("Verdict"), Column("Best correction"), level("Corrected")),
+        *(Heading("Set"), Heading("Model"), Heading("Items"), level("Base")),
+        *(level("TRACE"), Heading("Verdict"), Heading("Best correction"), level("Corrected")),
         level("Best unread"),
     )
-    return Table("verdicts", "Verdicts", columns, tuple(_verdict_row(one) for one in shown))
+    return ReportTable("verdicts", "Verdicts", columns, tuple(_verdict_row(one) for one in shown))
 
 
 def _verdict_row(one: Shown) -> tuple[Value, ...]:
@@ -508,13 +513,15 @@ def _verdict_row(one: Shown) -> tuple[Value, ...]:
     )
 
 
-def changes_table(shown: Sequence[Shown]) -> Table:
+def changes_table(shown: Sequence[Shown]) -> ReportTable:
     """Return answers fixed and broken by TRACE, by the best correction, and by the middle."""
     columns = (
-        *(Column("Set"), Column("Model"), Column("TRACE"), Column("Best correction")),
-        *(Column("Holm p"), Column("The middle adds"), Column("p")),
+        *(Heading("Set"), Heading("Model"), Heading("TRACE"), Heading("Best correction")),
+        *(Heading("Holm p"), Heading("The middle adds"), Heading("p")),
     )
-    return Table("changes", "Fixed and broken", columns, tuple(_change_row(one) for one in shown))
+    return ReportTable(
+        "changes", "Fixed and broken", columns, tuple(_change_row(one) for one in shown)
+    )
 
 
 def _change_row(one: Shown) -> tuple[Value, ...]:
@@ -540,9 +547,9 @@ VERDICTS = {
 }
 
 
-def corrections_table(shown: Sequence[Shown]) -> Table:
+def corrections_table(shown: Sequence[Shown]) -> ReportTable:
     """Return MC1 of every correction in every cell, with a sign if Holm's test rejects."""
-    columns = (Column("Set"), Column("Model"), level("Base"), level("Base, sums"))
+    columns = (Heading("Set"), Heading("Model"), level("Base"), level("Base, sums"))
     rows = []
     for one in shown:
         if not one.corrections:
@@ -550,8 +557,8 @@ def corrections_table(shown: Sequence[Shown]) -> Table:
         base = column(one.cell.items, "mc1_base")[one.cell.mc1_places]
         cells = [_signed(one.corrections.get(name)) for name in CORRECTIONS]
         rows.append((one.title, one.model, 100 * mean(base), 100 * bare(one), *cells))
-    names = tuple(Column(name) for name in CORRECTIONS)
-    return Table("corrections", "Corrections", (*columns, *names), tuple(rows))
+    names = tuple(Heading(name) for name in CORRECTIONS)
+    return ReportTable("corrections", "Corrections", (*columns, *names), tuple(rows))
 
 
 def bare(one: Shown) -> float:
@@ -570,14 +577,14 @@ def _signed(correction: Correction | None) -> str:
 WORDINGS = ("shortest", "longest", "question-blind", "anti-blind")
 
 
-def wordings_table(shown: Sequence[Shown]) -> Table:
+def wordings_table(shown: Sequence[Shown]) -> ReportTable:
     """Return the controls that never read the question, and the base."""
     columns = (
-        *(Column("Set"), Column("Model"), level("Chance"), level("Base")),
+        *(Heading("Set"), Heading("Model"), level("Chance"), level("Base")),
         *(level(name.capitalize()) for name in WORDINGS),
         level("Fitted wording"),
     )
-    return Table("wordings", "Wordings", columns, tuple(_wording_row(one) for one in shown))
+    return ReportTable("wordings", "Wordings", columns, tuple(_wording_row(one) for one in shown))
 
 
 def _wording_row(one: Shown) -> tuple[Value, ...]:
@@ -589,14 +596,14 @@ def _wording_row(one: Shown) -> tuple[Value, ...]:
     )
 
 
-def controls_table(shown: Sequence[Shown]) -> Table:
+def controls_table(shown: Sequence[Shown]) -> ReportTable:
     """Return TRACE and random flips, the gains of reading and of the middle, and any depth."""
     columns = (
-        *(Column("Set"), Column("Model"), level("TRACE"), Column("Flips"), delta("gain")),
-        *(Column("P", ".2g"), Column("Reading adds"), Column("The middle adds")),
+        *(Heading("Set"), Heading("Model"), level("TRACE"), Heading("Flips"), delta("gain")),
+        *(Heading("P", ".2g"), Heading("Reading adds"), Heading("The middle adds")),
         *(level("Any depth"), level("Blind")),
     )
-    return Table("controls", "Controls", columns, tuple(_control_row(one) for one in shown))
+    return ReportTable("controls", "Controls", columns, tuple(_control_row(one) for one in shown))
 
 
 def _control_row(one: Shown) -> tuple[Value, ...]:
@@ -614,45 +621,45 @@ def _control_row(one: Shown) -> tuple[Value, ...]:
     )
 
 
-def peers_table(comparisons: Sequence[Comparison]) -> Table:
+def peers_table(comparisons: Sequence[Comparison]) -> ReportTable:
     """Compare every method with the base of its aggregation; Holm's correction covers all rows."""
     rows = [(c, s) for c in comparisons for s in c.standings if s.base != s.method]
     fair = holm(np.array([s.against_base.p for _, s in rows]))
-    columns = (Column("Benchmark"), Column("Items"), Column("Method"), level("MC1"))
+    columns = (Heading("Benchmark"), Heading("Items"), Heading("Method"), level("MC1"))
     values: list[tuple[Value, ...]] = [
         (c.benchmark, s.items, s.method, 100 * s.mc1, 100 * s.delta_mc1)
         + (s.base, s.against_base.won, s.against_base.lost, s.against_base.p, float(p))
         for (c, s), p in zip(rows, fair, strict=True)
     ]
     values += [(c.benchmark, "", ORACLE, 100 * c.controls[ORACLE], *_NONE) for c in comparisons]
-    against = (delta("Change"), Column("Against"), Column("Fixed"), Column("Broken"), *_P)
-    return Table("peers", "All methods", (*columns, *against), tuple(values))
+    against = (delta("Change"), Heading("Against"), Heading("Fixed"), Heading("Broken"), *_P)
+    return ReportTable("peers", "All methods", (*columns, *against), tuple(values))
 
 
 _NONE: tuple[Value, ...] = (math.nan, "", "", "", math.nan, math.nan)
 
 
-def needs_table(shown: Sequence[Shown], name: str = "needs") -> Table:
+def needs_table(shown: Sequence[Shown], name: str = "needs") -> ReportTable:
     """Return how much of each gain the same rule has without the question."""
     columns = (
-        *(Column("Set"), Column("Model"), level("Base"), level("Base, blind"), delta("Gain")),
-        *(delta("Gain, blind"), delta("Needs the question"), Column("95%")),
+        *(Heading("Set"), Heading("Model"), level("Base"), level("Base, blind"), delta("Gain")),
+        *(delta("Gain, blind"), delta("Needs the question"), Heading("95%")),
     )
     rows = [
         (one.title, one.model, 100 * one.summary.mc1_base, 100 * one.summary.blind)
         + (100 * gain.sighted, 100 * gain.blind, 100 * gain.needs, between(gain.interval))
         for one, gain in needs(shown)
     ]
-    return Table(name, "Does it need the question?", columns, tuple(rows))
+    return ReportTable(name, "Does it need the question?", columns, tuple(rows))
 
 
-def choices_table(shown: Sequence[Shown]) -> Table:
+def choices_table(shown: Sequence[Shown]) -> ReportTable:
     """Return how often a depth chooses the same candidate with and without the question."""
     halves = (level("Same choice, L/2"), level("Same choice, L"))
     truths = (level("MC1 at L/2"), level("MC1 at L/2, blind"))
     rows = [_choices_row(one, one.dependence) for one in shown if one.dependence is not None]
-    columns = (Column("Set"), Column("Model"), *halves, *truths)
-    return Table("choices", "The same choice without the question", columns, tuple(rows))
+    columns = (Heading("Set"), Heading("Model"), *halves, *truths)
+    return ReportTable("choices", "The same choice without the question", columns, tuple(rows))
 
 
 def _choices_row(one: Shown, result: Dependence) -> tuple[Value, ...]:
@@ -679,7 +686,7 @@ def needs(shown: Sequence[Shown]) -> list[tuple[Shown, Gain]]:
     return [(one, one.dependence.gains[0]) for one in shown if one.dependence is not None]
 
 
-def body(table: Table) -> str:
+def body(table: ReportTable) -> str:
     """Return the table without notes: the page has its own text."""
     return to_markdown(replace(table, notes=())).partition("\n\n")[2].strip()
 

@@ -26,7 +26,7 @@ from synthetic import cells
 from lastword.lab.benchmarks import find
 from lastword.lab.demo import FIRST_DEEP
 from lastword.lab.report import draw
-from lastword.lab.report.build import ReportInput, write
+from lastword.lab.report.build import write
 from lastword.lab.report.figures import trajectory
 from lastword.records.decision import Decision, decisions
 from lastword.records.frame import load_records
@@ -45,7 +45,7 @@ def main() -> None:
         out = Path(folder)
         keep(draw.save(correction(everyday()), out))
         records = embedded_records()
-        written = write(ReportInput(cells(records), THETA), out / "report")
+        written = write(cells(records), THETA, out / "report")
         keep([path for path in written.paths if path.parent.name == "figures"])
         photograph(out / "report" / "index.html")
 

@@ -30,16 +30,15 @@ def ablate(*arguments):
 def test_both_tables_are_written_to_the_folder(runs, tmp_path):
     paths = ablate(runs, "--out", tmp_path / "tables").stdout.split()
     assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == sorted(
-        f"{name}.{ending}" for name in ("ablation", "sweeps") for ending in ("md", "csv", "tex")
+        f"{name}.{ending}" for name in ("ablation", "sweeps") for ending in ("md", "csv")
     )
-    assert len(paths) == 6
+    assert len(paths) == 4
 
 
 def test_both_tables_are_printed_in_every_form(runs, golden):
     golden("ablate", (result := ablate(runs)).stdout)
     assert result.stderr == ""
     assert ablate(runs, "--format", "csv").stdout.startswith("Variant,")
-    assert r"\toprule" in ablate(runs, "--format", "tex").stdout
 
 
 def test_the_theta_of_the_runs_is_read_back(tmp_path):

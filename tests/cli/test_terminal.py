@@ -11,7 +11,7 @@ from typer.main import get_command
 import lastword.cli
 from lastword import Theta, Tracer
 from lastword.cli import output
-from lastword.lab.report.table import Column, Marked, Table
+from lastword.lab.report.table import Heading, ReportTable
 
 ORGANISM = "lastword/demo-organism"
 BAEVWICK = "Question: Which goods come from Baevwick? Answer:"
@@ -97,11 +97,11 @@ def test_serve_refuses_a_port_in_use_before_it_loads_a_model(run):
 # Tables
 
 
-TABLE = Table(
+TABLE = ReportTable(
     "t",
     "Shares of a_model",
-    (Column("benchmark"), Column("MC1", ".2f"), Column("p", ".2g")),
-    (("a_long_name_of_a_benchmark", 81.25, Marked(0.012)), ("b", float("nan"), 0.5)),
+    (Heading("benchmark"), Heading("MC1", ".2f"), Heading("p", ".2g")),
+    (("a_long_name_of_a_benchmark", 81.25, 0.012), ("b", float("nan"), 0.5)),
     ("Marked is *small*.",),
 )
 
@@ -112,7 +112,7 @@ def test_a_table_fits_the_terminal_and_has_no_escapes(terminal, capsys):
     out = without_escapes(capsys.readouterr().out)
     assert "\\" not in out and "|" not in out and "Marked is *small*." in out
     assert max(map(len, out.splitlines())) <= 40
-    assert "81.25" in out and "0.012†" in out and "–" in out
+    assert "81.25" in out and "0.012" in out and "–" in out
 
 
 def test_a_table_as_json_has_numbers(capsys):

@@ -18,7 +18,6 @@ from lastword.lab.report.ablation import (
     sweep_table,
     sweeps,
 )
-from lastword.lab.report.table import Marked
 from lastword.records.cells import summarise
 from lastword.records.readings import AblatedRule, read
 from lastword.rule import geometry, router
@@ -124,8 +123,8 @@ def test_sweeps_have_all_values_of_the_grid_and_mark_the_runs(rows, swept):
     for name, effects in swept.items():
         current = next(row for row in effects if row.value == getattr(Theta(), name))
         np.testing.assert_array_equal(current.deltas, rows[0].deltas)
-    marked = [row[:2] for row in sweep_table(swept, Theta()).rows if isinstance(row[1], Marked)]
-    assert marked == [(name, Marked(getattr(Theta(), name))) for name in GRIDS]
+    marked = [row[:2] for row in sweep_table(swept, Theta()).rows if str(row[0]).endswith("†")]
+    assert marked == [(f"{name}†", getattr(Theta(), name)) for name in GRIDS]
 
 
 def test_rows_have_means_in_points_and_count_unrounded_regressions():

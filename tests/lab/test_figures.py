@@ -3,11 +3,10 @@
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
-import pandas as pd
 import pytest
 from drawn import bars, curves, rules, texts, title
 from matplotlib.patches import Rectangle
-from synthetic import cells, synthetic_cell, synthetic_grid
+from synthetic import cells, synthetic_grid
 
 from lastword.lab.report import draw, figures, tables
 from lastword.records.cells import summarise
@@ -91,21 +90,6 @@ def test_the_worked_example_shows_all_steps_of_an_item(records):
     assert shown in title(scores)
 
 
-def test_one_item_is_shown_for_all_models_in_the_order_of_the_invariant():
-    parts = [
-        synthetic_cell("org/same", "truthfulqa", 40, invariant=i).assign(model=f"org/m{i}")
-        for i in (2.5, 0.4, 7.0)
-    ]
-    records = pd.concat(parts, ignore_index=True)
-    figure = figures.across_models(figures.hardest(cells(records)), THETA)
-    assert [title(axes) for axes in figure.axes] == [
-        f"m{i}\nI(M) = {i:.2f}" for i in (0.4, 2.5, 7.0)
-    ]
-    wrong = records[records.mc1_base == 0].groupby("id").size()
-    assert wrong.max() == 3 and "3 are wrong at the last depth" in figure.caption
-    assert figures.across_models(figures.hardest(cells(parts[0])), THETA) is None
-
-
 def test_models_are_ordered_by_invariant_and_numbered_in_both_panels():
     records = synthetic_grid(3, 60)
     means = tables.model_means([summarise(cell) for cell in cells(records)])
@@ -148,13 +132,13 @@ def test_all_marks_are_drawn_with_escaped_text_and_deterministically(tmp_path):
     for folder in (tmp_path / "one", tmp_path / "two"):
         folder.mkdir()
         paths = draw.save(hostile(), folder)
-    assert [path.suffix for path in paths] == [".pdf", ".svg", ".png"]
+    assert [path.suffix for path in paths] == [".pdf", ".svg"]
     for path in paths:
         assert path.read_bytes() == (tmp_path / "one" / path.name).read_bytes()
     root, written = texts_of(paths[1])  # well-formed XML
     assert HOSTILE in written, written
     assert not any(node.tag.endswith("script") for node in root.iter())
-    assert paths[0].read_bytes()[:5] == b"%PDF-" and paths[2].read_bytes()[1:4] == b"PNG"
+    assert paths[0].read_bytes()[:5] == b"%PDF-"
 
 
 def texts_of(path):

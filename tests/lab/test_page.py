@@ -1,7 +1,6 @@
 """The report of records: its blocks, its markup, and the page in a browser."""
 
 import base64
-import csv
 import gzip
 import hashlib
 import json
@@ -15,16 +14,16 @@ import pytest
 from browser import PHONE, assert_accessible
 from scipy.special import softmax
 from synthetic import cells as cells_of
-from synthetic import every_record, synthetic_cell, synthetic_grid, write_cells
+from synthetic import synthetic_cell, synthetic_grid, write_cells
 from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import RecordError
 from lastword.lab.evaluation.statistics import judge
 from lastword.lab.report import build, page_data
-from lastword.lab.report.build import ReportInput, report
-from lastword.lab.report.cost import Timing
-from lastword.records.decision import decisions, read, without_nan
+from lastword.lab.report.build import report
+from lastword.lab.report.cost import Cost
+from lastword.records.decision import read
 from lastword.records.view import page_item, short
 from lastword.rule.theta import Theta
 
@@ -46,8 +45,8 @@ def records():
 @pytest.fixture(scope="module")
 def written(records, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
-    timed = (Timing("org/model-a", "truthfulqa", 12, 0.1, 0.1, 0.2),)
-    return build.write(ReportInput(cells_of(records), THETA, timed, with_paper=True), folder)
+    costs = (Cost("org/model-a", "truthfulqa", 12, 0.1, 0.1, 0.2, 2.0, np.nan, 2.0),)
+    return build.write(cells_of(records), THETA, folder, costs, with_paper=True)
 
 
 @pytest.fixture(scope="module")
@@ -87,46 +86,38 @@ def assert_same_item(shown, record):
     expected = np.exp(S) / np.exp(S).sum(axis=0)
     np.testing.assert_allclose(pi, expected, atol=2e-3)
     assert len(shown["gates"]) == len(record["gates"])
+    assert [panel["blind"] for panel in shown["panels"]] == [[], []]
+    blind = np.stack(record["trajectory"])[:, ::-1]
+    whole = page_item(replace(read(record), blind_trajectory=blind), THETA)
+    shares, scores = (np.cumsum(p["blind"], axis=1) / p["unit"] for p in whole["panels"])
+    np.testing.assert_allclose(shares, softmax(blind, axis=0), atol=2e-3)
+    np.testing.assert_allclose(scores, blind, atol=1e-3)
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_sample_of_very_many_records_is_packed_and_noted(records, tmp_path, monkeypatch):
     monkeypatch.setattr(page_data, "MOST_SHOWN", 60)
     cells = cells_of(records)
-    shown = page_data.listed(cells)
-    assert [len(places) for places in shown] == [20, 20, 20]
-    for cell, places in zip(cells, shown, strict=True):
-        rows = map(without_nan, every_record(cell).to_dict("records"))
-        outcomes = np.array(
-            [page_data.outcome(read(r)) if r["error"] is None else "" for r in rows]
-        )
-        changed = np.isin(outcomes, ["fixed", "broken", "changed"])
+    for cell, places in zip(cells, page_data.listed(cells), strict=True):
+        rows = cell.records
+        changed = ((rows["index"] != rows["base_index"]) & rows["error"].isna()).to_numpy()
         assert changed[places].sum() == min(20, changed.sum()) > 0
-        assert (np.diff(places) > 0).all()
+        assert len(places) == 20 and (np.diff(places) > 0).all()
     items = unpack(page_data.data_blocks(cells, THETA)["items"])
     assert [len(cell["items"]) for cell in items["cells"]] == [20] * 3
-    index = build.write(ReportInput(cells, THETA), tmp_path).paths[-1]
+    index = build.write(cells, THETA, tmp_path).paths[-1]
     assert "60 of the 160 records are in this list" in index.read_text(encoding="utf-8")
-
-
-def test_the_blind_trajectory_is_packed_too(records):
-    record = decisions(records[records.error.isna()])[0]
-    assert [p["blind"] for p in page_item(record, THETA)["panels"]] == [[], []]
-    blind = record.trajectory[:, ::-1]
-    whole = replace(record, blind_trajectory=blind)
-    shown = page_item(whole, THETA)
-    shares, scores = (np.cumsum(p["blind"], axis=1) / p["unit"] for p in shown["panels"])
-    assert shares == pytest.approx(softmax(blind, axis=0), abs=1e-3)
-    assert scores == pytest.approx(blind, abs=1e-3)
 
 
 # Markup
 
 
 class Parsed(HTMLParser):
+    """The tags of a page, its addresses and handlers, and its scripts by their types."""
+
     def __init__(self, text):
         super().__init__()
-        self.tags, self.scripts, self.links, self.inside = [], [], [], None
+        self.tags, self.links, self.scripts = [], [], []
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
@@ -134,39 +125,26 @@ class Parsed(HTMLParser):
         self.links += [v for k, v in attributes if k in ("src", "href", "action") and v]
         self.links += [k for k, _ in attributes if k.startswith("on")]
         if tag == "script":
-            self.inside = [dict(attributes).get("type"), ""]
+            self.scripts.append([dict(attributes).get("type"), ""])
 
     def handle_data(self, data):
-        if self.inside:
-            self.inside[1] += data
-
-    def handle_endtag(self, tag):
-        if tag == "script":
-            self.scripts.append(tuple(self.inside))
-            self.inside = None
+        if self.cdata_elem == "script":
+            self.scripts[-1][1] += data
 
 
-def test_texts_of_records_are_not_markup(index, records):
-    parsed = Parsed(index.read_text(encoding="utf-8"))
-    hostile = records[records["question"].str.contains("</script>")]
-    assert len(hostile) and "b" not in parsed.tags
+def test_texts_of_records_are_not_markup_and_only_the_script_may_run(index, records):
+    text = index.read_text(encoding="utf-8")
+    parsed = Parsed(text)
+    assert records["question"].str.contains("</script>").any() and "b" not in parsed.tags
     svg = r"data:image/svg\+xml;base64,[A-Za-z0-9+/=]+"
     assert all(re.fullmatch(rf"#\w+|data:,|{svg}", link) for link in parsed.links)
     data = [text for kind, text in parsed.scripts if kind == "text/plain"]
-    assert all(re.fullmatch(r"[A-Za-z0-9+/=]+", text) for text in data)
-
-
-def test_the_content_security_policy_allows_only_the_script(index):
-    text = index.read_text(encoding="utf-8")
+    assert data and all(re.fullmatch(r"[A-Za-z0-9+/=]+", text) for text in data)
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)[1]
-    allowed = re.search(r"script-src ([^;]+)", policy)[1].split()
-    (main,) = [body for kind, body in Parsed(text).scripts if kind is None]
-    assert [digest(main)] == allowed
+    (main,) = [body for kind, body in parsed.scripts if kind is None]
+    digest = base64.b64encode(hashlib.sha256(main.encode()).digest()).decode()
+    assert re.search(r"script-src ([^;]+)", policy)[1].split() == [f"'sha256-{digest}'"]
     assert policy.startswith("default-src 'none'") and "unsafe-eval" not in policy
-
-
-def digest(script):
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 # Files and command
@@ -174,19 +152,11 @@ def digest(script):
 
 def test_a_report_contains_all_tables_and_figures(written):
     names = {path.name for path in written.paths}
-    drawn = "regimes worked-example ablation per-model across-models"
-    tables = "master per-model ablation sweeps cost against-paper"
-    for stems, endings in ((f"{drawn} cost", "pdf svg png"), (tables, "md csv tex")):
-        for stem in stems.split():
-            assert {f"{stem}.{ending}" for ending in endings.split()} <= names
+    drawn = "regimes worked-example ablation per-model cost".split()
+    tables = "cells per-model ablation sweeps cost against-paper".split()
+    assert {f"{stem}.{ending}" for stem in drawn for ending in ("pdf", "svg")} <= names
+    assert {f"{stem}.{ending}" for stem in tables for ending in ("md", "csv")} <= names
     assert all(path.stat().st_size for path in written.paths)
-    for path in written.paths:
-        if path.suffix == ".csv":
-            heads, *rows = csv.reader(path.read_text(encoding="utf-8").splitlines())
-            tex = path.with_suffix(".tex").read_text(encoding="utf-8")
-            assert {len(row) for row in rows} <= {len(heads)}
-            assert tex.count(r" \\") == 1 + len(rows)
-            assert tex.isascii(), "symbols must not need a special engine"
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -207,14 +177,14 @@ def test_unreadable_records_and_unwritable_folders_are_errors(tmp_path, records)
         report(tmp_path, tmp_path / "out")
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RecordError, match="cannot write to"):
-        build.write(ReportInput(cells_of(records), THETA), tmp_path / "file")
+        build.write(cells_of(records), THETA, tmp_path / "file")
 
 
 def test_items_without_labels_have_a_report(tmp_path):
     bare = synthetic_cell("org/model-a", "halueval-qa", 12)
     unknown = {name: np.nan for name in bare.columns if name.startswith("mc")}
     bare = bare.assign(truthful=None, **unknown)
-    index = build.write(ReportInput(cells_of(bare), THETA), tmp_path).paths[-1]
+    index = build.write(cells_of(bare), THETA, tmp_path).paths[-1]
     text = index.read_text(encoding="utf-8")
     assert "without labels to judge them by" in text and "nan" not in Parsed(text).tags
     assert not (tmp_path / "figures" / "regimes.pdf").exists()
@@ -237,8 +207,6 @@ def test_header_rows_filters_and_verdicts_count_the_same_items(records, view):
         view.select_option("select[name=outcome]", outcome)
         assert view.inner_text(".count").startswith(f"{sum(counts)} of {sum(items)} items · 0")
     view.fill("input[name=search]", "no such words")
-    assert view.inner_text(".count").startswith(f"0 of {sum(items)} items")
-    assert not view.locator(".more").is_visible()
     assert view.inner_text(".list") == "No item matches."
 
 

@@ -19,23 +19,11 @@ from lastword.lab.report.cost import (
     STAGED,
     cost_figure,
     cost_table,
-    read_timings,
+    read_costs,
 )
 from lastword.lab.report.published import against_paper
-from lastword.lab.report.table import (
-    Column,
-    Marked,
-    Table,
-    number,
-    to_csv,
-    to_latex,
-    to_markdown,
-)
-from lastword.lab.report.tables import (
-    master,
-    model_means,
-    per_model,
-)
+from lastword.lab.report.table import Heading, ReportTable, number, to_csv, to_markdown
+from lastword.lab.report.tables import cells_table, model_means, per_model
 from lastword.records.cells import CellCounts, Summary
 from lastword.rule.theta import Theta
 
@@ -57,27 +45,15 @@ def column(table, name):
 
 
 def test_hostile_text_is_escaped_in_all_formats():
-    table = Table(
-        "t", HOSTILE, (Column(HOSTILE), Column("n", ".1f")), ((HOSTILE, -1.0),), (HOSTILE,)
-    )
-    markdown, latex = to_markdown(table), to_latex(table)
+    columns = Heading(HOSTILE), Heading("n", ".1f")
+    table = ReportTable("t", HOSTILE, columns, ((HOSTILE, -1.0),), (HOSTILE,))
+    markdown = to_markdown(table)
     assert "<script" not in markdown and "\x1b" not in markdown
     lines = [line for line in markdown.splitlines() if line.startswith("|")]
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {3}
     assert not re.search(r"(?<!\\)[*_`\[]", lines[2])
     [head, row] = csv.reader(io.StringIO(to_csv(table)))
     assert head[0].startswith("'=") and row[0].startswith("'=") and row[1] == "-1.0"
-    cell = next(line for line in latex.splitlines() if line.endswith(r"$-$1.0 \\"))
-    assert re.sub(r"\\[{}$&#%_]", "", cell).count("&") == 1
-    assert not re.search(r"(?<!\\)[#%]", cell) and "\x1b" not in latex
-    for name in ("textbackslash", "textasciicircum", "textasciitilde", "textbar", "textless"):
-        assert rf"\{name}" + "{}" in cell
-
-
-@pytest.mark.parametrize("text", ["[1cm]", "*", "* [x]"])
-def test_text_after_a_line_break_is_not_its_latex_option(text):
-    latex = to_latex(Table("t", "", (Column("m"),), (("a",), (text,))))
-    assert not re.search(r"\\\s*[*\[]", latex) and "{[}" * ("[" in text) in latex
 
 
 def test_numbers_have_the_format_of_their_column():
@@ -85,46 +61,37 @@ def test_numbers_have_the_format_of_their_column():
     for value, text in shown.items():
         assert number(value, "+.2f") == text
     assert number(2.0**-45, ".3g") == "2.84e-14"
+    table = ReportTable.of("t", "t", "a | x .2", [("m", nan), ("m", 1.0)])
+    assert "–" in to_markdown(table) and to_csv(table) == "a,x\nm,nan\nm,1.0\n"
 
 
-def test_undefined_values_are_dashes_but_nan_in_csv():
-    table = Table("t", "t", (Column("a"), Column("x", ".2f")), (("m", nan), ("m", Marked(1.0))))
-    assert "–" in to_markdown(table) and "1.00†" in to_markdown(table)
-    assert "m & -- \\\\" in to_latex(table) and r"1.00\textdagger{}" in to_latex(table)
-    assert to_csv(table) == "a,x\nm,nan\nm,1.0\n"
-
-
-def test_the_master_table_has_one_row_per_model_and_marks_failures():
-    summaries = [
-        summary(
-            "m", "truthfulqa", mc1_base=0.25, mc1=0.375, mc2=0.25, counts=CellCounts(10, failed=3)
-        ),
-        summary("m", "halueval-qa", mc1_base=0.5, mc1=0.75),
-        summary("n", "truthfulqa", invariant=1.0),
-    ]
-    table = master(summaries, Theta())
-    assert column(table, "Model") == ["m", "n"] and column(table, "Branch") == ["mix", "early"]
-    assert column(table, "truthfulqa ΔMC1") == [Marked(12.5), 0.0]
-    assert column(table, "truthfulqa ΔMC2") == [Marked(-25.0), 0.0]
-    assert column(table, "truthfulqa chance") == [25.0, 25.0]
-    assert column(table, "halueval-qa ΔMC1")[0] == 25.0
-    assert isnan(column(table, "halueval-qa ΔMC1")[1])
-    assert table.notes and not master(summaries[1:], Theta()).notes
-
-
-def test_per_model_shares_are_means_over_benchmarks():
+def test_cells_and_shares_are_in_points():
     share = MappingProxyType({"decisive": 0.3, "mix": 0.0, "early": 0.0})
     none = MappingProxyType({"decisive": 0.0, "mix": 0.6, "early": 0.0})
+    counts = CellCounts(817, failed=3)
     summaries = [
-        summary("m", "truthfulqa", scalar=43 / 817, fired=share, mc1=0.7, counts=CellCounts(817)),
+        summary("m", "truthfulqa", scalar=43 / 817, fired=share, mc1=0.7, counts=counts),
         summary("m", "halueval-qa", fired=none, mc1=0.6),
-        summary("m", "halueval-sum", fired=none, mc1=0.4),
+        summary("m", "halueval-sum", fired=none, mc1=0.4, mc2=0.25),
     ]
+    cells = cells_table(summaries)
+    assert column(cells, "ΔMC1") == pytest.approx([20, 10, -10])
+    assert column(cells, "ΔMC2")[2] == -25.0 and column(cells, "Chance")[0] == 25.0
+    assert column(cells, "Failed") == [3, 0, 0]
     table = per_model(model_means(summaries), Theta())
     assert round(column(table, "% scalar")[0], 1) == 68.4
     assert column(table, "% decisive")[0] == pytest.approx(10)
     assert column(table, "% mix")[0] == pytest.approx(40)
     assert column(table, "ΔMC1")[0] == pytest.approx(20 / 3)
+
+
+def test_published_numbers_are_shown_next_to_the_runs():
+    table = against_paper(
+        [summary("google/gemma-3-1b-it", "halueval-qa", mc1=0.75), summary("x", "mine")]
+    )
+    assert column(table, "ΔMC1")[0] == 25.0 and column(table, "ΔMC1 paper")[0] == 43.60
+    assert column(table, "MC2 base paper")[0] == 39.13 and column(table, "I(M) paper")[0] == 6.54
+    assert isnan(column(table, "MC1 base paper")[1])
 
 
 def benched(model, benchmark, depth, plain, packed, staged, **values):
@@ -133,7 +100,7 @@ def benched(model, benchmark, depth, plain, packed, staged, **values):
     return names | {"items": 10, "same_decisions": True, "seconds": seconds} | values
 
 
-def test_costs_average_ratios_and_are_ordered_by_depth(tmp_path):
+def test_costs_are_ratios_of_like_to_like_in_the_order_of_depth(tmp_path):
     slow = {PLAIN: 10.0, PACKED: 5.0, STAGED: 20.0, PLAIN_TRACE: 23.0}
     lines = [
         benched("deep", "a", 30, 10.0, 5.0, 20.0, seconds=slow),
@@ -142,19 +109,21 @@ def test_costs_average_ratios_and_are_ordered_by_depth(tmp_path):
     ]
     for place, line in enumerate(lines):
         (tmp_path / f"{place}.json").write_text(json.dumps(line))
-    table = cost_table(read_timings(tmp_path))
-    assert column(table, "Model") == ["flat", "deep", "Mean over models"]
-    assert column(table, "TRACE s/item") == pytest.approx([3.5, 2.0, 2.75])
-    assert column(table, "Packed TRACE / plain base") == pytest.approx([2.0, 2.0, 2.0])
-    assert column(table, "Packed TRACE / packed base") == pytest.approx([3.5, 4.0, 3.75])
-    assert isnan(column(table, "Plain TRACE / plain base")[0])
-    assert column(table, "Plain TRACE / plain base")[1] == pytest.approx(2.3)
-    (axes,) = cost_figure(read_timings(tmp_path)).axes
+    costs = read_costs(tmp_path)
+    table = cost_table(costs)
+    assert column(table, "Model") == ["flat", "flat", "deep", "Mean"]
+    assert column(table, "TRACE s/item") == pytest.approx([3, 4, 2, 3])
+    assert column(table, "Packed TRACE / plain base") == pytest.approx([3, 1, 2, 2])
+    assert column(table, "Packed TRACE / packed base") == pytest.approx([3, 4, 4, 11 / 3])
+    assert column(table, "Plain TRACE / plain base")[1:] == pytest.approx(
+        [nan, 2.3, 2.3], nan_ok=True
+    )
+    (axes,) = cost_figure(costs).axes
     names = [label.get_text() for label in axes.get_yticklabels()]
-    assert names == ["flat (L = 12)", "deep (L = 30)"]
+    assert names == ["flat (L = 12)\na", "flat (L = 12)\nb", "deep (L = 30)\na"]
     drawn = {name: list(values) for name, values in bars(axes).items()}
-    assert drawn == {"packed base": [1.0, 0.5], "packed TRACE": [3.5, 2.0]}
-    assert texts(axes) == ["3.50×", "4.00× (plain 2.30×)"]
+    assert drawn == {"packed base": [1.0, 1.0, 0.5], "packed TRACE": [3.0, 4.0, 2.0]}
+    assert texts(axes) == ["3.00×", "4.00×", "4.00×"]
 
 
 @pytest.mark.parametrize(
@@ -167,6 +136,7 @@ def test_costs_average_ratios_and_are_ordered_by_depth(tmp_path):
             ((1.0, 1.0, nan), {}),
             ((1.0, 1.0, 1.0), {"items": 0}),
             ((1.0, 1.0, 1.0), {"same_decisions": False}),
+            ((1.0, 1.0, 1.0), {"correction": "pmi@1"}),
             ((1.0, 1.0, 1.0), {"seconds": {STAGED: 1.0, PACKED: 1.0}}),
         )
     ],
@@ -174,13 +144,4 @@ def test_costs_average_ratios_and_are_ordered_by_depth(tmp_path):
 def test_invalid_cost_files_are_refused(tmp_path, content):
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(RecordError, match=r"x\.json"):
-        read_timings(tmp_path / "x.json")
-
-
-def test_published_numbers_are_shown_next_to_the_runs():
-    table = against_paper(
-        [summary("google/gemma-3-1b-it", "halueval-qa", mc1=0.75), summary("x", "mine")]
-    )
-    assert column(table, "ΔMC1")[0] == 25.0 and column(table, "ΔMC1 paper")[0] == 43.60
-    assert column(table, "MC2 base paper")[0] == 39.13 and column(table, "I(M) paper")[0] == 6.54
-    assert isnan(column(table, "MC1 base paper")[1])
+        read_costs(tmp_path / "x.json")

@@ -16,7 +16,7 @@ from lastword.errors import RecordError
 from lastword.lab.evaluation.controls import controls
 from lastword.lab.report.ablation import necessity
 from lastword.lab.report.dependence import dependence
-from lastword.lab.report.figures import hardest, representative
+from lastword.lab.report.figures import representative
 from lastword.records import cells as stored
 from lastword.records.cells import read_cells, summarise
 from lastword.records.frame import load_records
@@ -117,7 +117,6 @@ def test_cells_on_disk_and_in_memory_give_the_same_ablations_and_figures(both):
     for operator in ("mix", "early", "decisive"):
         records = [representative(side, operator) for side in sides]
         np.testing.assert_equal(*(record and asdict(record) for record in records))
-    np.testing.assert_equal(*([asdict(record) for record in hardest(side)] for side in sides))
 
 
 def test_whole_records_are_those_that_were_written(runs):

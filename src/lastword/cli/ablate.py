@@ -12,9 +12,7 @@ from lastword.cli.progress import waiting
 
 def ablate(
     runs: opt.Runs,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the tables as .md, .csv and .tex.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the tables as .md and .csv.")] = None,
     format: opt.Format = None,
     json: opt.Json = False,
 ) -> None:

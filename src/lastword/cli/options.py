@@ -252,7 +252,7 @@ Columns = Annotated[
     ),
 ]
 Format = Annotated[
-    Literal["md", "csv", "tex"] | None,
+    Literal["md", "csv"] | None,
     typer.Option(help="Output format. By default a table in a terminal, and md in a pipe."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table as RichTable
 
-    from lastword.lab.report.table import Table
+    from lastword.lab.report.table import ReportTable
 
 _PIPED_WIDTH = 100_000  # characters per line in a pipe, so that nothing is cut or wrapped
 
@@ -48,8 +48,8 @@ def show(*parts: "RenderableType") -> None:
         out.print(part)
 
 
-def show_tables(tables: "Sequence[Table]", format: str | None) -> None:
-    """Print tables of the report as `md`, `csv`, `tex` or `json`.
+def show_tables(tables: "Sequence[ReportTable]", format: str | None) -> None:
+    """Print tables of the report as `md`, `csv` or `json`.
 
     None means a formatted table in a terminal, and Markdown in a pipe.
     """
@@ -63,16 +63,13 @@ def show_tables(tables: "Sequence[Table]", format: str | None) -> None:
         typer.echo("\n".join(WRITERS[format or "md"](table) for table in tables), nl=False)
 
 
-def _as_json(table: "Table") -> dict[str, Any]:
-    from lastword.lab.report.table import Marked
-
+def _as_json(table: "ReportTable") -> dict[str, Any]:
     names = [column.name for column in table.columns]
-    plain = [[v.value if isinstance(v, Marked) else v for v in row] for row in table.rows]
-    rows = [dict(zip(names, row, strict=True)) for row in plain]
+    rows = [dict(zip(names, row, strict=True)) for row in table.rows]
     return {"name": table.name, "title": table.title, "rows": rows, "notes": list(table.notes)}
 
 
-def _for_the_eye(table: "Table") -> "list[RenderableType]":
+def _for_the_eye(table: "ReportTable") -> "list[RenderableType]":
     from rich.text import Text
 
     from lastword.lab.report.table import is_text, readable

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from lastword.files.wording import counted
 from lastword.lab.report import draw
 from lastword.lab.report.draw import Figure, styled
-from lastword.lab.report.table import Marked, Table, Value
+from lastword.lab.report.table import MARK, ReportTable, Value
 from lastword.records.cells import mean, mean_defined
 from lastword.records.metrics import mc1_rows, mc2_rows
 from lastword.records.readings import AblatedRule, Readings
@@ -98,7 +98,7 @@ def necessity(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
     return [_effect(label, [deltas(cell, rule) for cell in cells]) for label, rule in rules.items()]
 
 
-def reading_table(cells: Sequence[Readings], theta: Theta) -> Table | None:
+def reading_table(cells: Sequence[Readings], theta: Theta) -> ReportTable | None:
     """Return the rule's effects with each reading of T and I(M) that the paper leaves open.
 
     Readings of T need records with t by every reading, readings of I(M) runs with its values; None
@@ -124,14 +124,14 @@ def reading_table(cells: Sequence[Readings], theta: Theta) -> Table | None:
         for name in dict.fromkeys(name for cell in cells for name in getattr(cell, values)):
             label = f"{kind}: {name}"
             effect = _effect(label, [of(cell, name) for cell in cells])
-            rows.append((label + ("†" if label in run else ""), *_ablated(effect)))
+            rows.append((label + MARK * (label in run), *_ablated(effect)))
     notes = (
         "†: the setting of these runs. Readings of T: evidence of a token outside Omega, and what "
         "lambda_0 is the least weight of. Readings of I(M): rows of W_O, block e, norm (method, "
         "sections 5 and 7).",
     )
     heads, title = f"Reading | {_ABLATED}", "Readings that the paper leaves open"
-    return Table.of("readings", title, heads, rows, notes) if rows else None
+    return ReportTable.of("readings", title, heads, rows, notes) if rows else None
 
 
 def sweeps(cells: Sequence[Readings], theta: Theta) -> Sweeps:
@@ -156,7 +156,7 @@ def _effect(label: str, pairs: Sequence[Sequence[float]], value: float = math.na
 _ABLATED = "ΔMC1 +.2 | ΔMC2 +.2 | Negative MC1 cells | Negative MC2 cells | Cells"
 
 
-def necessity_table(effects: Sequence[Effect]) -> Table:
+def necessity_table(effects: Sequence[Effect]) -> ReportTable:
     """Return the table of the published rule and its variants without one component each."""
     heads = f"Variant | {_ABLATED}"
     rows = [(effect.label, *_ablated(effect)) for effect in effects]
@@ -164,16 +164,15 @@ def necessity_table(effects: Sequence[Effect]) -> Table:
         "A dropped operator's items answer as the base; forcing the multi-directional arm keeps "
         "its three gates and includes binary items.",
     )
-    return Table.of("ablation", "Necessity of the components", heads, rows, notes)
+    return ReportTable.of("ablation", "Necessity of the components", heads, rows, notes)
 
 
-def sweep_table(swept: Sweeps, theta: Theta) -> Table:
+def sweep_table(swept: Sweeps, theta: Theta) -> ReportTable:
     """Return the table of the outer rule's constants, each varied alone."""
     body: list[tuple[Value, ...]] = []
     for effect in chain(*swept.values()):
         current = math.isclose(effect.value, getattr(theta, effect.label))
-        value: Value = Marked(effect.value) if current else effect.value
-        body.append((effect.label, value, *_ablated(effect)))
+        body.append((effect.label + MARK * current, effect.value, *_ablated(effect)))
     notes = (
         "†: the setting of these runs.",
         "tau_dim = 1 decides binary items as 1.0005 does: their effective dimension is 1 exactly. "
@@ -181,7 +180,7 @@ def sweep_table(swept: Sweeps, theta: Theta) -> Table:
         "eta above 1 lies outside the paper's range.",
     )
     heads = f"Constant | Value | {_ABLATED}"
-    return Table.of("sweeps", "Sensitivity to the constants", heads, body, notes)
+    return ReportTable.of("sweeps", "Sensitivity to the constants", heads, body, notes)
 
 
 def _ablated(effect: Effect) -> tuple[Value, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from lastword.errors import RecordError
 from lastword.lab.evaluation.controls import controls
-from lastword.lab.report.table import Table, Value, points
+from lastword.lab.report.table import ReportTable, Value, points
 from lastword.records.cells import Cell, mean_defined
 from lastword.records.derived import derive, fitted_methods
 from lastword.records.info import find_cells, read_run
@@ -232,7 +232,7 @@ class _Scores:
         return aggregate(means, aggregation, self._tokens, self._sizes)
 
 
-def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
+def comparison_tables(comparisons: Sequence[Comparison]) -> list[ReportTable]:
     """Return tables of every method per cell: against its base and TRACE."""
     if not comparisons:
         return []
@@ -249,8 +249,8 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
         trace_rows += [(*cell, s.method, *astuple(s.against_trace)) for s in comparison.standings]
     title, trace_title = "Every method on the same states", "Every method beside TRACE"
     return [
-        Table.of("comparison", title, f"{_CELL} | {_STANDING}", rows, _NOTES),
-        Table.of(
+        ReportTable.of("comparison", title, f"{_CELL} | {_STANDING}", rows, _NOTES),
+        ReportTable.of(
             "comparison-trace", trace_title, f"{_CELL} | {_BESIDE}", trace_rows, _BESIDE_NOTES
         ),
     ]

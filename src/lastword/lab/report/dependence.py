@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from lastword.lab.evaluation.controls import mc1_of_depths
 from lastword.lab.evaluation.statistics import Interval, bootstrap_mean
-from lastword.lab.report.table import Table, Value, points
+from lastword.lab.report.table import ReportTable, Value, points
 from lastword.records.cells import Cell, mean
 from lastword.records.metrics import PerItem, Places, mc1_rows
 from lastword.records.readings import NAMES, OVERRIDING, AblatedRule, Readings, read
@@ -98,7 +98,7 @@ def _added(r: Readings, theta: Theta, items: Places) -> dict[str, PerItem]:
     return {"TRACE": gains} | {n: np.where(f, gains, 0.0) for n, f in fires.items() if f.any()}
 
 
-def dependence_table(cells: Sequence[Dependence | None]) -> Table:
+def dependence_table(cells: Sequence[Dependence | None]) -> ReportTable:
     """Return the table of gains with and without the question, for TRACE and each operator."""
     heads = (
         "Model | Benchmark | Items | Gain of | MC1 base .2 | MC1 base, blind .2 | ΔMC1 +.2"
@@ -121,4 +121,4 @@ def dependence_table(cells: Sequence[Dependence | None]) -> Table:
             f"{unread} of {len(cells)} cells have no blind trajectory, so it is unknown how much "
             "of their gain needs the question: run `lastword eval --blind all`."
         )
-    return Table.of("dependence", "Does it need the question?", heads, rows, notes)
+    return ReportTable.of("dependence", "Does it need the question?", heads, rows, notes)

@@ -1,6 +1,6 @@
 """Figures drawn with matplotlib: their style, and marks in the colours of their roles.
 
-A figure is drawn once. Its SVG is a file, and is shown by the page; PDF and PNG are files too.
+A figure is drawn once. Its SVG is a file, and is shown by the page; its PDF is a file too.
 Texts stay texts in PDF and SVG, and are never interpreted as mathematics or markup.
 """
 
@@ -20,10 +20,9 @@ from matplotlib.figure import Figure as Canvas
 
 from lastword.records.marks import LOOKS, Role
 
-FORMATS = ("pdf", "svg", "png")
+UNDATED = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}  # metadata by format
 WIDTH, HEIGHT = 3.4, 2.6  # of a panel, in inches
 KEY_INCHES, KEY_POINTS = 0.13, 6.5  # height and font size of a line below the panels
-_DPI = 200
 _DASHES = {"solid": "-", "dash": (0, (4, 2.5)), "dot": (0, (1, 1.6))}
 _STYLE: dict[Any, Any] = {
     "text.parse_math": False,
@@ -232,8 +231,9 @@ def below(axes: Axes, key: Sequence[str]) -> None:
 
 @styled
 def save(figure: Figure, folder: Path) -> list[Path]:
-    """Write a figure as PDF, SVG and PNG into a folder; equal data give equal bytes."""
-    paths = [folder / f"{figure.name}.{form}" for form in FORMATS]
+    """Write a figure as PDF and SVG into a folder; equal data give equal bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{figure.name}.{form}" for form in UNDATED]
     for path in paths:
         path.write_bytes(rendered(figure, path.suffix[1:]))
     return paths
@@ -242,7 +242,6 @@ def save(figure: Figure, folder: Path) -> list[Path]:
 @styled
 def rendered(figure: Figure, form: str) -> bytes:
     """Return a figure as a file of a form, without a date."""
-    undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[form]
     content = io.BytesIO()
     with warnings.catch_warnings():
         # Characters that the font lacks are drawn as boxes; the warning must not stop the report.
@@ -250,5 +249,5 @@ def rendered(figure: Figure, form: str) -> bytes:
         if figure.canvas.get_layout_engine() is not None:  # laid out once, not for each form
             figure.canvas.draw_without_rendering()
             figure.canvas.set_layout_engine("none")
-        figure.canvas.savefig(content, format=form, dpi=_DPI, metadata=undated)
+        figure.canvas.savefig(content, format=form, metadata=UNDATED[form])
     return content.getvalue()

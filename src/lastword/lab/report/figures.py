@@ -1,7 +1,7 @@
 """Figures of items, of the scorer and of models: pure functions of records and their summaries."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
@@ -19,9 +19,6 @@ from lastword.records.metrics import PerItem, Places
 from lastword.records.view import View, letter, short, view
 from lastword.rule import geometry
 from lastword.rule.theta import Theta
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _MOST_KEYS = 6  # maximum number of candidates that are written out below a panel
 
@@ -194,58 +191,6 @@ def _before_after(axes: Axes, answer: Decision) -> None:
     draw.shares(axes)
 
 
-@styled
-def across_models(rows: Sequence[Decision], theta: Theta) -> Figure | None:
-    """Return the figure of one item on every model, by I(M); None for fewer than two models."""
-    if len(rows) < 2:
-        return None
-    rows = sorted(rows, key=lambda r: (_invariant(r), r.model))
-    canvas, panels = draw.canvas(len(rows), columns=5, key=_keys(rows[0]))
-    for axes, record in zip(panels, rows, strict=True):
-        title = f"{model_name(record.model)}\nI(M) = {_invariant(record):.2f}"
-        trajectory(axes, record, theta, title)
-    wrong = sum(r.share("mc1", base=True) == 0 for r in rows)
-    right = sum(r.gain == 1 for r in rows)
-    caption = (
-        f"“{subject(rows[0])}” ({rows[0].benchmark} {rows[0].id}) on {len(rows)} models,"
-        f" by I(M) from low to high: {wrong} are wrong at the last depth, and TRACE repairs"
-        f" {right} of these. Green: truthful; red: the false answer of the last depth; blue:"
-        " another false answer, where TRACE chose one."
-    )
-    return Figure("across-models", "One item across all models", caption, canvas)
-
-
-def hardest(cells: Sequence[Cell]) -> list[Decision]:
-    """Return the records of the item that most models got wrong, and of these most corrected.
-
-    [] if no item was answered by several models.
-    """
-    import pandas as pd
-
-    scores = pd.concat([_scores_of(place, cell) for place, cell in enumerate(cells)])
-    several = scores[scores.duplicated(["benchmark", "id"], keep=False)]
-    if several.empty:
-        return []
-    by_item = several.groupby(["benchmark", "id"])
-    sums = by_item[["wrong", "repaired"]].sum()
-    order = sums.sort_values(["wrong", "repaired"], ascending=False, kind="stable")
-    item = by_item.get_group(order.index[0])
-    return [_record(cells[c], i) for c, i in zip(item["cell"], item["item"], strict=True)]
-
-
-def _scores_of(place: int, cell: Cell) -> "pd.DataFrame":
-    """Return a cell's items that count for MC1, with columns `wrong` and `repaired`."""
-    items = cell.items.iloc[cell.mc1_places]
-    ids: pd.DataFrame = items[["id"]]
-    return ids.assign(
-        benchmark=cell.benchmark,
-        cell=place,
-        item=cell.mc1_places,
-        wrong=column(items, "mc1_base") == 0,
-        repaired=_repaired(cell)[cell.mc1_places],
-    )
-
-
 def subject(record: Decision | Mapping[Any, Any], limit: int = 60) -> str:
     """Return the question in one printable line, or the prompt's end if there is none."""
     row = vars(record) if isinstance(record, Decision) else record
@@ -256,12 +201,6 @@ def subject(record: Decision | Mapping[Any, Any], limit: int = 60) -> str:
 def model_name(model: str) -> str:
     """Return a model's name without its owner or folder, in one short line."""
     return short(model.rstrip("/").rsplit("/", 1)[-1], 32)
-
-
-def _invariant(record: Decision) -> float:
-    value = record.invariant
-    assert value is not None  # a run records it for every answered item
-    return value
 
 
 @styled

@@ -15,7 +15,7 @@ from lastword.lab.evaluation.controls import Controls
 from lastword.lab.evaluation.statistics import Finding, GridStatistics, Judgement, over_cells
 from lastword.lab.report import draw
 from lastword.lab.report.draw import Figure
-from lastword.lab.report.table import Column, Marked, Table, Value, is_text, number, readable
+from lastword.lab.report.table import Heading, ReportTable, Value, is_text, number, readable
 from lastword.lab.report.tables import cells_table
 from lastword.records.cells import CellCounts, Summary, benchmark_of
 from lastword.records.document import document
@@ -39,7 +39,7 @@ class CellReport:
 
 def render(
     cells: Sequence[CellReport],
-    tables: Sequence[Table],
+    tables: Sequence[ReportTable],
     figures: Sequence[Figure],
     blocks: Mapping[str, str],
     sample: str = "",
@@ -118,7 +118,7 @@ def _facts(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     return [(name, f"{count:,}") for name, count in facts.items()]
 
 
-def _table(table: Table) -> dict[str, Any]:
+def _table(table: ReportTable) -> dict[str, Any]:
     return {
         "title": table.title,
         "notes": table.notes,
@@ -127,13 +127,12 @@ def _table(table: Table) -> dict[str, Any]:
     }
 
 
-def _value(value: Value, column: Column) -> tuple[str, str]:
+def _value(value: Value, column: Heading) -> tuple[str, str]:
     """Return a value as a sort key and as text."""
-    plain = value.value if isinstance(value, Marked) else value
     text = readable(value, column)
-    if isinstance(plain, str):
-        return plain, text
-    return "" if math.isnan(plain) else repr(plain), _minus(text)
+    if isinstance(value, str):
+        return value, text
+    return "" if math.isnan(value) else repr(value), _minus(text)
 
 
 def _points(share: float) -> str:

@@ -1,4 +1,4 @@
-"""Table: one table as data, and its writers to Markdown, CSV and LaTeX.
+"""Tables of a report as data, and their writers to Markdown and CSV.
 
 Texts in a table are untrusted (names of models and benchmarks), so each writer escapes them for its
 format. An undefined number is nan: an en dash for readers, `nan` in CSV. CSV has unrounded numbers,
@@ -16,49 +16,24 @@ from lastword.errors import RecordError
 from lastword.files.cells import csv_line
 
 EN_DASH = "–"
+MARK = "†"  # after a text that a note of the table explains
 
 _MARKDOWN = {c: f"\\{c}" for c in "\\|*_`[]~#$"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_SYMBOLS = "Δ:Delta η:eta γ:gamma τ:tau β:beta λ:lambda Ω:Omega ℓ:ell ∝:propto ⌈:lceil ⌉:rceil"
-_TEXTS = "\\:backslash ^:asciicircum ~:asciitilde <:less >:greater |:bar †:dagger"
-_LATEX = (
-    {pair[0]: rf"$\{pair[2:]}$" for pair in f"{_SYMBOLS} ≤:leq ×:times ∞:infty".split()}
-    | {pair[0]: rf"\text{pair[2:]}{{}}" for pair in _TEXTS.split()}
-    | {c: f"\\{c}" for c in "{}$&#%_"}
-    # After \\ LaTeX would read a bracket or a star as an option.
-    | {"[": "{[}", "*": "{*}", '"': "''", EN_DASH: "--"}
-)
+
+Value = str | int | float
 
 
-class Column(NamedTuple):
-    """One column, with the format of its numbers: `.2f`, `+.2f`, `.3g`; empty for counts."""
+class Heading(NamedTuple):
+    """The name of a column, and the format of its numbers: `.2f`, `.3g`; empty for counts."""
 
     name: str
     form: str = ""
 
-
-def columns(names: str) -> tuple[Column, ...]:
-    """Return columns from their names separated by ` | `, each with the format of its numbers.
-
-    `Items` has text or counts, `MC1 .2` two decimals, `ΔMC1 +.2` a sign too, and `p .3g` three
-    significant digits.
-    """
-    return tuple(_column(name) for name in names.split(" | "))
-
-
-def _column(name: str) -> Column:
-    form = re.fullmatch(r"(.+) ([+]?[.]\d)(g?)", name)
-    return Column(form[1], form[2] + (form[3] or "f")) if form else Column(name)
-
-
-@dataclass(frozen=True)
-class Marked:
-    """A number with a mark that a note of the table explains."""
-
-    value: float
-    mark: str = "†"
-
-
-Value = str | int | float | Marked
+    @classmethod
+    def of(cls, text: str) -> "Heading":
+        """Return `Items` (text or counts), `MC1 .2` (decimals), `ΔMC1 +.2`, `p .3g` (digits)."""
+        form = re.fullmatch(r"(.+) ([+]?[.]\d)(g?)", text)
+        return cls(form[1], form[2] + (form[3] or "f")) if form else cls(text)
 
 
 def points(*shares: float) -> list[float]:
@@ -67,18 +42,18 @@ def points(*shares: float) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A table as data.
 
     Attributes:
         name: File name without suffix.
         rows: Values by column; nan if undefined.
-        notes: Notes for the reader, one sentence each.
+        notes: Sentences below the table.
     """
 
     name: str
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[Heading, ...]
     rows: tuple[tuple[Value, ...], ...]
     notes: tuple[str, ...] = ()
 
@@ -94,60 +69,38 @@ class Table:
         heads: str,
         rows: Iterable[tuple[Value, ...]],
         notes: Iterable[str] = (),
-    ) -> "Table":
-        """Return a table of any rows, with columns as `columns` reads them."""
-        return cls(name, title, columns(heads), tuple(rows), tuple(notes))
-
-    def texts(self, escapes: Mapping[str, str]) -> list[list[str]]:
-        """Return the heading and the rows as escaped texts."""
-        heads = [_escape(column.name, escapes) for column in self.columns]
-        pairs = [zip(row, self.columns, strict=True) for row in self.rows]
-        return [heads, *([readable(value, c, escapes) for value, c in row] for row in pairs)]
+    ) -> "ReportTable":
+        """Return a table with columns by their headings, separated by ` | `."""
+        columns = tuple(map(Heading.of, heads.split(" | ")))
+        return cls(name, title, columns, tuple(rows), tuple(notes))
 
 
-def to_markdown(table: Table) -> str:
+def to_markdown(table: ReportTable) -> str:
     """Return a table as Markdown, with its title and notes."""
-    heads, *body = table.texts(_MARKDOWN)
+    heads = [_escaped(column.name) for column in table.columns]
+    body = [[*map(_escaped, map(readable, row, table.columns))] for row in table.rows]
     left = [is_text(table, i) for i in range(len(heads))]
     widths = [max(3, *map(len, column)) for column in zip(heads, *body, strict=True)]
     rule = ["-" * w if text else "-" * (w - 1) + ":" for w, text in zip(widths, left, strict=True)]
     forms = [f"{{:{'<' if text else '>'}{w}}}" for w, text in zip(widths, left, strict=True)]
     lines = ["| " + " | ".join(map(str.format, forms, row)) + " |" for row in [heads, rule, *body]]
-    notes = [f"- {_escape(note, _MARKDOWN)}" for note in table.notes]
-    parts = [f"## {_escape(table.title, _MARKDOWN)}", "\n".join(lines), "\n".join(notes)]
+    notes = [f"- {_escaped(note)}" for note in table.notes]
+    parts = [f"## {_escaped(table.title)}", "\n".join(lines), "\n".join(notes)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def to_csv(table: Table) -> str:
+def to_csv(table: ReportTable) -> str:
     """Return heading and rows as CSV; texts that a spreadsheet would execute get a leading `'`."""
-    rows = [[v.value if isinstance(v, Marked) else v for v in row] for row in table.rows]
-    heads: list[str | int | float] = [column.name for column in table.columns]
-    plain = ([_escape(v, {}) if isinstance(v, str) else v for v in row] for row in [heads, *rows])
-    return "".join(map(csv_line, plain))
+    heads: list[Value] = [column.name for column in table.columns]
+    rows = ([_escaped(v, {}) if isinstance(v, str) else v for v in r] for r in [heads, *table.rows])
+    return "".join(map(csv_line, rows))
 
 
-def to_latex(table: Table) -> str:
-    """Return a table as a LaTeX `table` environment with booktabs rules."""
-    kinds = "".join("l" if is_text(table, i) else "r" for i in range(len(table.columns)))
-    # A number gets a minus sign; as text, LaTeX would print a hyphen.
-    minus = ([re.sub(r"^-(?=[\d$])", "$-$", text) for text in row] for row in table.texts(_LATEX))
-    heads, *body = (" & ".join(row) + r" \\" for row in minus)
-    notes = [rf"\par\footnotesize {_escape(note, _LATEX)}" for note in table.notes]
-    top = rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", heads, r"\midrule"
-    lines = [
-        *("% needs \\usepackage{booktabs}", r"\begin{table}", r"\centering"),
-        *(rf"\caption{{{_escape(table.title, _LATEX)}}}", rf"\label{{tab:{table.name}}}"),
-        *(*top, *body, r"\bottomrule", r"\end{tabular}"),
-        *(*notes, r"\end{table}"),
-    ]
-    return "\n".join(lines) + "\n"
+WRITERS = {"md": to_markdown, "csv": to_csv}
 
 
-WRITERS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
-
-
-def write_table(table: Table, folder: Path) -> list[Path]:
-    """Write `NAME.md`, `NAME.csv` and `NAME.tex`; return their paths.
+def write_table(table: ReportTable, folder: Path) -> list[Path]:
+    """Write `NAME.md` and `NAME.csv`; return their paths.
 
     Raises:
         RecordError: The folder cannot be written.
@@ -162,19 +115,16 @@ def write_table(table: Table, folder: Path) -> list[Path]:
     return paths
 
 
-def is_text(table: Table, place: int) -> bool:
+def is_text(table: ReportTable, place: int) -> bool:
     """Return True if a value of the column is text."""
     return any(isinstance(row[place], str) for row in table.rows)
 
 
-def readable(value: Value, column: Column, escapes: Mapping[str, str] | None = None) -> str:
-    """Return a value as text for readers; texts are escaped if there are escapes."""
+def readable(value: Value, column: Heading) -> str:
+    """Return a value as printable text."""
     if isinstance(value, str):
-        return _escape(value, escapes or {})
-    mark = value.mark if isinstance(value, Marked) else ""
-    plain = value.value if isinstance(value, Marked) else value
-    text = str(plain) if isinstance(plain, int) else number(plain, column.form)
-    return _escape(text + mark, escapes or {})
+        return _escaped(value, {})
+    return str(value) if isinstance(value, int) else number(value, column.form)
 
 
 def number(value: float, form: str) -> str:
@@ -188,5 +138,5 @@ def number(value: float, form: str) -> str:
     return format(value, form or "g")
 
 
-def _escape(text: str, escapes: Mapping[str, str]) -> str:
+def _escaped(text: str, escapes: Mapping[str, str] = _MARKDOWN) -> str:
     return "".join(escapes.get(c, c) if c.isprintable() else " " for c in text)

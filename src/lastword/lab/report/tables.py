@@ -1,6 +1,6 @@
 """The tables of a run, from summaries of records (method, sections 10 to 12), in points.
 
-master, grid, per_model         the paper's main and per-model tables, and the means over cells
+cells_table, grid, per_model    every cell, the means over cells, the paper's per-model table
 verdict_table                   one verdict in words per cell
 controls_table                  the baselines that a gain has to beat
 calibrations                    MC3 and calibration
@@ -15,14 +15,14 @@ import numpy as np
 
 from lastword.lab.evaluation.controls import Controls
 from lastword.lab.evaluation.statistics import LEAST_CELLS, Judgement, over_cells
-from lastword.lab.report.table import EN_DASH, Marked, Table, Value, points
+from lastword.lab.report.table import EN_DASH, ReportTable, Value, points
 from lastword.probes.controls import Fit
 from lastword.records.cells import Summary, mean_defined
 from lastword.rule.theta import Theta
 from lastword.trust.policy import OVERRIDING, scalar_operator
 
 
-def cells_table(summaries: Sequence[Summary]) -> Table:
+def cells_table(summaries: Sequence[Summary]) -> ReportTable:
     """Return the counts and metrics of every cell."""
     heads = (
         "Model | Benchmark | Items | Chance .2 | MC1 base .2 | MC1 .2 | ΔMC1 +.2 | MC2 base .2"
@@ -35,28 +35,7 @@ def cells_table(summaries: Sequence[Summary]) -> Table:
         ends = (s.fixed, s.broken, s.counts.failed, *points(s.pairs_base, s.pairs)[: 2 * paired])
         rows.append((s.model, s.benchmark, s.counts.items, *points(*shares), *ends))
     pairs = " | Pairs base .2 | Pairs .2" if paired else ""
-    return Table.of("cells", "Cells", f"{heads}{pairs}", rows)
-
-
-def master(summaries: Sequence[Summary], theta: Theta) -> Table:
-    """Return chance, base and delta of every cell: one row per model, 5 columns per benchmark."""
-    benchmarks = list(dict.fromkeys(s.benchmark for s in summaries))
-    parts = "{0} chance .2 | {0} MC1 base .2 | {0} ΔMC1 +.2 | {0} MC2 base .2 | {0} ΔMC2 +.2"
-    heads = " | ".join(["Model | I(M) .2 | Branch", *map(parts.format, benchmarks)])
-    rows = []
-    for model, group in _by_model(summaries).items():
-        of = {s.benchmark: s for s in group}
-        row: list[Value] = [model, group[0].invariant, branch(group[0].invariant, theta)]
-        for name in benchmarks:
-            if (s := of.get(name)) is None:
-                row += [math.nan] * 5
-                continue
-            values = points(s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)
-            row += [*points(s.chance), *(map(Marked, values) if s.counts.failed else values)]
-        rows.append(tuple(row))
-    failed = any(s.counts.failed for s in summaries)
-    notes = ["†: items of this cell failed and count in neither mean."] if failed else []
-    return Table.of("master", "Base and TRACE, every cell", heads, rows, notes)
+    return ReportTable.of("cells", "Cells", f"{heads}{pairs}", rows)
 
 
 _SHARED = (
@@ -65,7 +44,7 @@ _SHARED = (
 )
 
 
-def grid(summaries: Sequence[Summary]) -> Table:
+def grid(summaries: Sequence[Summary]) -> ReportTable:
     """Return the table of means over cells, with intervals, sign tests and regressions."""
     heads = "Metric | Cells | Mean +.2 | 95% low +.2 | 95% high +.2 | Sign test p .3g"
     rows: list[tuple[Value, ...]] = []
@@ -78,7 +57,7 @@ def grid(summaries: Sequence[Summary]) -> Table:
         f"An interval needs at least {LEAST_CELLS} cells. A cell is negative where its mean is "
         "below 0, whatever its verdict.",
     )
-    return Table.of("grid", "Means over cells", f"{heads} | Negative cells", rows, notes)
+    return ReportTable.of("grid", "Means over cells", f"{heads} | Negative cells", rows, notes)
 
 
 class ModelMeans(NamedTuple):
@@ -108,7 +87,7 @@ def model_means(summaries: Sequence[Summary]) -> list[ModelMeans]:
     return rows
 
 
-def per_model(means: Sequence[ModelMeans], theta: Theta) -> Table:
+def per_model(means: Sequence[ModelMeans], theta: Theta) -> ReportTable:
     """Return the table of operators and gains per model."""
     heads = (
         "Model | I(M) .2 | Scalar operator | % scalar .1 | % decisive .1 | % mix .1 | % early .1"
@@ -122,10 +101,10 @@ def per_model(means: Sequence[ModelMeans], theta: Theta) -> Table:
         "Shares are over the items that count for MC1; % decisive and % mix are items that the "
         "operator answered, % early items whose max b lies below gamma.",
     )
-    return Table.of("per-model", "What the rule does in each model", heads, rows, notes)
+    return ReportTable.of("per-model", "What the rule does in each model", heads, rows, notes)
 
 
-def verdict_table(judgements: Sequence[Judgement]) -> Table:
+def verdict_table(judgements: Sequence[Judgement]) -> ReportTable:
     """Return the table of verdicts: in each cell correction helps, hurts, or neither is shown."""
     heads = (
         "Model | Benchmark | Items | Failed"
@@ -145,10 +124,10 @@ def verdict_table(judgements: Sequence[Judgement]) -> Table:
         "items for MC2. p: McNemar's exact test over groups, after Holm over these cells.",
         _SHARED,
     )
-    return Table.of("verdicts", "Does correction help?", heads, rows, notes)
+    return ReportTable.of("verdicts", "Does correction help?", heads, rows, notes)
 
 
-def controls_table(summaries: Sequence[Summary], controls: Sequence[Controls]) -> Table:
+def controls_table(summaries: Sequence[Summary], controls: Sequence[Controls]) -> ReportTable:
     """Return one row per cell: chance, base and TRACE, then the controls, then pairs."""
     heads = (
         "Model | Benchmark | Chance .2 | MC1 base .2 | MC1 TRACE .2 | Flips | Flips gain +.2"
@@ -173,7 +152,7 @@ def controls_table(summaries: Sequence[Summary], controls: Sequence[Controls]) -
         "adds). Anti-blind: what the base likes least without the question. See "
         "docs/statistics.md.",
     )
-    return Table.of("controls", "What a gain has to beat", heads, rows, notes)
+    return ReportTable.of("controls", "What a gain has to beat", heads, rows, notes)
 
 
 def _added(fit: Fit) -> list[Value]:
@@ -181,7 +160,7 @@ def _added(fit: Fit) -> list[Value]:
     return [100 * fit.wording, *chain(*steps)]
 
 
-def calibrations(summaries: Sequence[Summary]) -> Table:
+def calibrations(summaries: Sequence[Summary]) -> ReportTable:
     """Return the table of MC3 and calibration, before and after correction."""
     heads = "Model | Benchmark | MC3 base .2 | ΔMC3 +.2 | ECE base .2 | ΔECE +.2"
     rows: list[tuple[Value, ...]] = []
@@ -189,7 +168,7 @@ def calibrations(summaries: Sequence[Summary]) -> Table:
         shares = points(s.mc3_base, s.mc3 - s.mc3_base, s.ece_base, s.ece - s.ece_base)
         rows.append((s.model, s.benchmark, *shares))
     notes = ("ECE: 15 equal bins of the top candidate's probability; lower is better.",)
-    return Table.of("calibration", "MC3 and calibration", heads, rows, notes)
+    return ReportTable.of("calibration", "MC3 and calibration", heads, rows, notes)
 
 
 def branch(invariant: float, theta: Theta) -> str:
