@@ -76,8 +76,8 @@ from lastword.model.loading import load
 from lastword.model.options import LoadOptions
 from lastword.model.parts import locate
 from lastword.probes import LinearProbe, Probe
-from lastword.probes.state import Block
-from lastword.probes.unlike import Likeness
+from lastword.probes.novelty import Likeness
+from lastword.probes.state import StateBlock
 from lastword.records.marks import Role
 from lastword.text.forest import Branch, build, plan
 from lastword.text.items import Item
@@ -324,7 +324,7 @@ def random_probe(tracer: Tracer, question: Choice, seed: int) -> Probe:
     states = draw.normal(size=(100, width))
     fit = LinearProbe(
         classes=tuple(names),
-        blocks=(Block(PROBED, "mean"),),
+        blocks=(StateBlock(PROBED, "mean"),),
         mean=np.zeros(width),
         scale=np.ones(width),
         weights=draw.normal(size=(width, len(names))),

@@ -6,7 +6,7 @@ from sklearn.covariance import ledoit_wolf_shrinkage
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 
-from lastword.probes.linear import PENALTIES, LeaveOneOut, _ClassMeans, fit_linear, leave_one_out
+from lastword.probes.linear import PENALTIES, fit_class_means, leave_one_out
 from lastword.probes.state import fit_beside, fit_state
 
 CLASSES, WIDTH = 20, 30
@@ -47,9 +47,8 @@ def test_class_means_agree_with_scikit_learns_discriminants_without_each_text(
     width: int, texts: int
 ) -> None:
     x, truths = rows(width=width, texts=texts)
-    n = len(x)
-    fitted = fit_linear(LeaveOneOut(None, np.empty((1, 1)), 0.0), x, truths, CLASSES)
-    z = fitted.rows
+    n, z = len(x), (x - x.mean(axis=0)) / x.std(axis=0)
+    fitted = fit_class_means(z, truths, CLASSES)
     residuals = z - np.stack([z[truths == c].mean(axis=0) for c in range(CLASSES)])[truths]
     shrinkage = ledoit_wolf_shrinkage(residuals, assume_centered=True)
     floor = shrinkage * np.square(residuals).sum() / (n * width)
@@ -60,7 +59,7 @@ def test_class_means_agree_with_scikit_learns_discriminants_without_each_text(
     differences = [scores[:, :1] - scores[:, 1:] for scores in (ours, theirs)]
     slope = (differences[0] * differences[1]).sum() / np.square(differences[1]).sum()
     np.testing.assert_allclose(differences[0], slope * differences[1], atol=1e-8)
-    without = _ClassMeans.of(z, truths, CLASSES).without
+    without = fitted.without
     for i in (0, 5, 17):
         rest = np.arange(n) != i
         one = discriminant(z[rest], truths[rest], shrinkage, floor, n).decision_function(z[[i]])
@@ -141,9 +140,8 @@ def test_weighted_leave_one_out_scores_equal_scikit_learns_refits() -> None:
         np.testing.assert_allclose(fit.scores[i], ridge.predict(z[i : i + 1])[0], atol=1e-8)
     right = fit.scores.argmax(axis=1) == truths
     assert fit.right == pytest.approx((right * weights).sum() / weights.sum())
-    whole = fit_linear(fit, x, truths, 2, weights=weights)
     expected = Ridge(fit.penalty).fit(z, targets, sample_weight=weights)
-    np.testing.assert_allclose(whole.weights, expected.coef_.T, atol=1e-10)
+    np.testing.assert_allclose(fit.fit().weights, expected.coef_.T, atol=1e-10)
     # Only ratios of weights matter: equal weights are like none.
     labels = ["ab"[t] for t in truths]
     states = x[:, None, None].astype(np.float32)

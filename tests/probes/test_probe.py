@@ -12,10 +12,10 @@ from lastword.decide.states import read_states
 from lastword.decide.subject import subject_of
 from lastword.errors import InputError, ItemError
 from lastword.methods import resolve
+from lastword.probes.novelty import Likeness
 from lastword.probes.probe import Probe
 from lastword.probes.state import fit_stacked, fit_state
 from lastword.probes.trajectory import TrajectoryProbe, features_of, fit_trajectory
-from lastword.probes.unlike import Likeness
 from lastword.text.question import Choice, Predicate
 
 

@@ -6,8 +6,8 @@ from numpy.testing import assert_allclose
 
 from lastword.errors import InputError
 from lastword.probes.linear import PENALTIES
-from lastword.probes.state import Block, can_fit, fit_state
-from lastword.probes.unlike import Likeness
+from lastword.probes.novelty import Likeness
+from lastword.probes.state import StateBlock, can_fit, fit_state
 
 
 def planted(count: int = 40, width: int = 12, seed: int = 0, depth: int = 1):
@@ -22,7 +22,7 @@ def planted(count: int = 40, width: int = 12, seed: int = 0, depth: int = 1):
 def test_the_depth_and_pooling_that_separate_the_classes_are_chosen():
     states, labels = planted()
     fit = fit_state(states, labels, layers=[4, 7, 9])
-    assert fit.probe.blocks == (Block(7, "last"),) and fit.probe.name == "probe@7"
+    assert fit.probe.blocks == (StateBlock(7, "last"),) and fit.probe.name == "probe@7"
     new, truths = planted(seed=1)
     p = fit.probe.probabilities(fit.probe.scores(new[:, 1, 1]), fit.probe.classes)
     assert_allclose(p.sum(axis=1), 1)

@@ -18,17 +18,15 @@ def test_the_threshold_is_the_best_by_definition(seed):
     random = np.random.default_rng(seed)
     scores = random.normal(scale=0.5, size=(40, 3))
     base, truths = random.integers(3, size=(2, 40))
-    # Accuracy, whose gains sum to F - K and their squares to F + K; and costs.
-    worth = np.eye(3) if seed % 2 else -random.random((3, 3)) * (1 - np.eye(3))
-    most = max(max(row) - min(row) for row in worth)
+    # Accuracy, whose gains sum to F - K and their squares to F + K; and weighted classes.
+    worth = np.ones(3) if seed % 2 else random.random(3)
     values = {}
     for threshold in THRESHOLDS:
         gains = []
-        for row, base_index, truth in zip(scores, base, truths, strict=True):
-            shown = int(row.argmax()) if row.max() > row[base_index] + threshold else base_index
-            gains.append(worth[truth, shown] - worth[truth, base_index])
-        squares = sum(gain**2 for gain in gains)
-        values[threshold] = sum(gains) / (squares + most**2) ** 0.5
+        for row, first, truth in zip(scores, base, truths, strict=True):
+            shown = int(row.argmax()) if row.max() > row[first] + threshold else first
+            gains.append(worth[truth] * (int(shown == truth) - int(first == truth)))
+        values[threshold] = sum(gains) / (sum(g**2 for g in gains) + max(worth) ** 2) ** 0.5
     best = max(values.values())
     chosen = choose_threshold(scores, base, truths, worth)
     assert chosen == max(t for t, value in values.items() if value == pytest.approx(best))

@@ -4,13 +4,12 @@ They are controls of a gain (method, section 15), of a benchmark (`lab.evaluatio
 a trial.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from lastword.errors import InputError
+from lastword.errors import InputError, RecordError
 from lastword.probes.logit import (
     PENALTIES,
     Options,
@@ -19,9 +18,9 @@ from lastword.probes.logit import (
     padded,
     root_mean_square,
 )
-from lastword.probes.trajectory import features_from, unread
+from lastword.probes.trajectory import features_of, unread
 from lastword.records.cells import Cell, mean
-from lastword.records.decision import without_nan
+from lastword.records.decision import decisions
 from lastword.records.metrics import PerItem, Places, fixed_and_broken, mc1_rows
 from lastword.trust.crossfit import deal_folds
 from lastword.trust.evidence import Evidence
@@ -31,9 +30,11 @@ ALPHA = 0.05
 SEED = 0  # for the sample and the folds
 FOLDS = 10
 MOST_FITTED = 5_000  # maximum number of items per fit; more would not change the weights
-_TRAJECTORIES = ("trajectory", "blind_trajectory")
-_SCORES = ("t_scores", "blind_t_scores")
-_FEATURES = (*_TRAJECTORIES, *_SCORES, "content_free_scores", "candidate_tokens", "candidates")
+_FEATURES = (
+    *("trajectory", "blind_trajectory", "t_scores", "blind_t_scores", "content_free_scores"),
+    *("candidate_tokens", "candidates", "index", "base_index", "regime", "operator"),
+    *("scores", "base_scores"),
+)
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,11 @@ def fit_cell(cell: Cell) -> Fit | None:
     places = cell.mc1_places
     if len(places) > MOST_FITTED:
         places = np.sort(rng.choice(places, MOST_FITTED, replace=False))
-    features = _features_at(cell, places)
-    return None if features is None else _fit(cell, places, features, rng)
+    try:
+        features = features_of_cell(cell, places)
+    except (InputError, RecordError):
+        return None
+    return _fit(cell, places, features, rng) if features else None
 
 
 def _fit(cell: Cell, places: Places, features: Sequence[Options], rng: np.random.Generator) -> Fit:
@@ -116,10 +120,10 @@ def _fit(cell: Cell, places: Places, features: Sequence[Options], rng: np.random
         scores = best_penalty(x[:, :, places], present, target, PENALTIES, folds)[1]
         return mc1_rows(scores, truthful)
 
-    without, read, whole = (
-        answers(columns) for columns in (range(first), [*range(first), base], range(x.shape[2]))
-    )
-    return Fit(mean(without), _addition(without, read, together), _addition(read, whole, together))
+    sets = range(first), [*range(first), base], range(x.shape[2])
+    unaware, aware, whole = map(answers, sets)
+    reading, middle = _addition(unaware, aware, together), _addition(aware, whole, together)
+    return Fit(mean(unaware), reading, middle)
 
 
 def _addition(before: PerItem, after: PerItem, together: Groups) -> Addition:
@@ -130,40 +134,14 @@ def _addition(before: PerItem, after: PerItem, together: Groups) -> Addition:
     return Addition(mean(after), fixed, broken, min(1.0, p))
 
 
-def features_of_cell(cell: Cell) -> list[Options]:
-    """Return a trajectory probe's features of each item that counts, from its record.
+def features_of_cell(cell: Cell, places: Places) -> list[Options]:
+    """Return a trajectory probe's features of some items, from their records.
 
     Raises:
         InputError: An item was not read at every depth and by T, with and without the question.
     """
-    features = _features_at(cell, cell.mc1_places)
-    if features is None:
-        raise InputError(
-            "an item was not read at every depth and by T, with and without the question"
-        )
-    return features
-
-
-def _features(row: Mapping[Any, Any]) -> Options | None:
-    read: list[Any] = [row.get(name) for name in (*_TRAJECTORIES, *_SCORES)]
-    if any(value is None for value in read):
-        return None
-    S, blind, t, blind_t = (np.stack([*values]).astype(float) for values in read)
-    free = row.get("content_free_scores")
-    mean_free = None if free is None else np.stack([*free]).mean(axis=0)
-    tokens, candidates = [*map(int, row["candidate_tokens"])], [*row["candidates"]]
-    return features_from(S, blind, t, blind_t, mean_free, tokens, candidates)
-
-
-def _features_at(cell: Cell, places: Places) -> list[Options] | None:
-    """Return the features of the items at `places`; None unless all were fully read."""
-    features: list[Options] = []
-    for frame in cell.frames(*_FEATURES, items=places):
-        for row in frame.to_dict("records"):
-            if (of_item := _features(without_nan(row))) is None:
-                return None
-            features.append(of_item)
-    return features or None
+    answers = (one for f in cell.frames(*_FEATURES, items=places) for one in decisions(f))
+    return [features_of(answer, answer.candidate_tokens or ()) for answer in answers]
 
 
 def _groups(cell: Cell, places: Places) -> Groups:

@@ -5,9 +5,8 @@ shrunk covariance (Ledoit and Wolf) are tried as well. If rows have several bloc
 divided by the root of its width, so that a wide block does not outweigh a narrow one.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -23,23 +22,7 @@ Truths = Int[np.ndarray, " texts"]
 Weights = Float[np.ndarray, " texts"]
 
 
-@dataclass(frozen=True, eq=False)
-class LeaveOneOut:
-    """The best kind of fit by leave-one-out.
-
-    Attributes:
-        penalty: The ridge's penalty; None for class means.
-        scores: Scores of each text by the fit without it [texts, classes].
-        right: Accuracy of these scores, in [0, 1], over the texts of recurring classes.
-    """
-
-    penalty: float | None
-    scores: Table
-    right: float
-
-
-@dataclass(frozen=True, eq=False)
-class LinearMap:
+class LinearMap(NamedTuple):
     """The map (x - mean) / scale @ weights + intercept, with the standardised rows of the fit."""
 
     mean: Float[np.ndarray, " width"]
@@ -47,6 +30,22 @@ class LinearMap:
     weights: Float[np.ndarray, "width classes"]
     intercept: Float[np.ndarray, " classes"]
     rows: Rows
+
+
+class LeaveOneOut(NamedTuple):
+    """The best kind of fit by leave-one-out.
+
+    Attributes:
+        scores: Scores of each text by the fit without it [texts, classes].
+        right: Accuracy of these scores, in [0, 1], over the texts of recurring classes.
+        fit: Function that returns the map fitted to all rows.
+        penalty: The ridge's penalty; None for class means.
+    """
+
+    scores: Table
+    right: float
+    fit: Callable[[], LinearMap]
+    penalty: float | None = None
 
 
 def leave_one_out(
@@ -66,53 +65,37 @@ def leave_one_out(
         weights: Weight of each row, in the fit and in its accuracy; by default equal. Class means
             always weigh all classes equally.
     """
-    from sklearn.linear_model import RidgeCV
+    from sklearn.linear_model import Ridge, RidgeCV
 
     mean, scale = _standards(x, widths)
     z, targets = (x - mean) / scale, _targets(truths, classes)
     penalties = PENALTIES * (len(widths) or z.shape[1])
     # With a scorer its `cv_results_` are the exact leave-one-out predictions; the choice is ours.
-    ridge = RidgeCV(penalties, scoring=lambda *_, **__: 0.0, store_cv_results=True)
-    ridge = ridge.fit(z, targets, sample_weight=weights)
-    answers = ridge.cv_results_  # [texts, classes, penalties]
+    ridges = RidgeCV(penalties, scoring=lambda *_, **__: 0.0, store_cv_results=True)
+    answers = ridges.fit(z, targets, sample_weight=weights).cv_results_  # [..., penalties]
     errors = np.square(answers - targets[:, :, None])
     if weights is not None:
         errors *= weights[:, None, None]
-    errors = errors[recurring(truths)]
-    best = int(errors.mean(axis=(0, 1)).argmin())
-    ridges = _judged(float(penalties[best]), answers[:, :, best], truths, weights)
-    if classes < MANY:
-        return ridges
-    class_means = _ClassMeans.of(z, truths, classes)
-    means = _judged(None, class_means.without, truths, weights)
-    return means if means.right > ridges.right and class_means.slope > 0 else ridges
+    best = int(errors[recurring(truths)].mean(axis=(0, 1)).argmin())
+    penalty, scores = float(penalties[best]), answers[:, :, best]
 
+    # The standardised rows are computed again: one fit of many layers is used.
+    def ridge() -> LinearMap:
+        z = (x - mean) / scale
+        fitted = Ridge(penalty).fit(z, targets, sample_weight=weights)
+        return LinearMap(mean, scale, np.ascontiguousarray(fitted.coef_.T), fitted.intercept_, z)
 
-def fit_linear(
-    fit: LeaveOneOut,
-    x: Rows,
-    truths: Truths,
-    classes: int,
-    widths: Sequence[int] = (),
-    weights: Weights | None = None,
-) -> LinearMap:
-    """Return the map fitted to all rows; arguments as in `leave_one_out`."""
-    from sklearn.linear_model import Ridge
+    def class_means() -> LinearMap:
+        z = (x - mean) / scale
+        return LinearMap(mean, scale, *fit_class_means(z, truths, classes)[:2], z)
 
-    mean, scale = _standards(x, widths)
-    z = (x - mean) / scale
-    if fit.penalty is None:
-        means = _ClassMeans.of(z, truths, classes)
-        return LinearMap(mean, scale, means.weights, means.intercept, z)
-    ridge: Any = Ridge(fit.penalty).fit(z, _targets(truths, classes), sample_weight=weights)
-    coefficients = np.ascontiguousarray(ridge.coef_.T)
-    return LinearMap(mean, scale, coefficients, ridge.intercept_, z)
-
-
-def _judged(
-    penalty: float | None, scores: Table, truths: Truths, weights: Weights | None
-) -> LeaveOneOut:
-    return LeaveOneOut(penalty, scores, share_right(scores, truths, weights))
+    right = share_right(scores, truths, weights)
+    if classes >= MANY:
+        means = fit_class_means(z, truths, classes)
+        of_means = share_right(means.without, truths, weights)
+        if of_means > right and means.slope > 0:
+            return LeaveOneOut(means.without, of_means, class_means)
+    return LeaveOneOut(scores, right, ridge, penalty)
 
 
 def recurring(labels: Truths | Sequence[str]) -> Bool[np.ndarray, " texts"]:
@@ -129,7 +112,7 @@ def share_right(scores: Table, truths: Truths, weights: Weights | None) -> float
     """Return the weighted share of rows of recurring classes whose highest score is right."""
     judged = recurring(truths)
     right = scores[judged].argmax(axis=1) == truths[judged]
-    return float(right.mean() if weights is None else np.average(right, weights=weights[judged]))
+    return float(np.average(right, weights=None if weights is None else weights[judged]))
 
 
 def _standards(x: Rows, widths: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -138,15 +121,10 @@ def _standards(x: Rows, widths: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     The scale is the standard deviation, but at least a thousandth of the block's largest one. With
     several blocks it is multiplied by the root of the block's width.
     """
-    deviation = x.std(axis=0, dtype=np.float64)
-    blocks = np.split(deviation, np.cumsum(widths)[:-1]) if widths else [deviation]
-    roots = [np.sqrt(width) for width in widths] or [1.0]
-    scale = np.concatenate(
-        [
-            np.maximum(deviations, deviations.max() / 1000 or 1.0) * root
-            for deviations, root in zip(blocks, roots, strict=True)
-        ]
-    )
+    scale = x.std(axis=0, dtype=np.float64)
+    for block in np.split(scale, np.cumsum(widths)[:-1]) if widths else [scale]:
+        block[:] = np.maximum(block, block.max() / 1000 or 1.0)
+        block *= np.sqrt(len(block)) if widths else 1.0
     return x.mean(axis=0, dtype=np.float64), scale
 
 
@@ -154,8 +132,7 @@ def _targets(truths: Truths, classes: int) -> Table:
     return np.asarray(2.0 * np.eye(classes)[truths] - 1.0)
 
 
-@dataclass(frozen=True, eq=False)
-class _ClassMeans:
+class ClassMeans(NamedTuple):
     """Linear discriminants with equal priors, on the scale of a ridge's targets.
 
     Attributes:
@@ -171,33 +148,33 @@ class _ClassMeans:
     without: Table
     slope: float
 
-    @classmethod
-    def of(cls, z: Rows, truths: Truths, classes: int) -> "_ClassMeans":
-        """Fit centred rows with at least one per class."""
-        from sklearn.covariance import ledoit_wolf_shrinkage
 
-        n, counts = len(z), np.bincount(truths, minlength=classes)
-        u, singular, directions = np.linalg.svd(z, full_matrices=False)
-        # Coordinates in the span of the rows, which contains all means and residuals: there are
-        # far fewer rows than features.
-        x = u * singular
-        means = np.stack([x[truths == c].mean(axis=0) for c in range(classes)])
-        residuals = x - means[truths]
-        shrinkage = ledoit_wolf_shrinkage(residuals @ directions, assume_centered=True)
-        # With fewer rows than features, or equal rows, the inverse needs a floor.
-        shrinkage = float(np.clip(shrinkage, 1e-3, 1.0))
-        floor = max(shrinkage * float(np.square(residuals).sum()) / (n * z.shape[1]), 1e-12)
-        spread = (1 - shrinkage) * residuals.T @ residuals / n
-        inverse = np.linalg.inv(spread + floor * np.eye(len(spread)))
-        without = _without_each(x, means, truths, counts[truths], inverse, 1 - shrinkage)
-        # A line through the leave-one-out scores brings them to the ridge's targets of +1 and -1,
-        # so that thresholds mean the same for both kinds of fit.
-        judged = recurring(truths)
-        line, targets = without[judged].ravel(), _targets(truths, classes)[judged].ravel()
-        slope, shift = np.polyfit(line, targets, 1) if np.ptp(line) else (0.0, 0.0)
-        weights = np.ascontiguousarray(slope * directions.T @ (inverse @ means.T))
-        intercept = shift - slope * np.einsum("cr,rs,cs->c", means, inverse, means) / 2
-        return cls(weights, intercept, slope * without + shift, float(slope))
+def fit_class_means(z: Rows, truths: Truths, classes: int) -> ClassMeans:
+    """Fit centred rows with at least one per class."""
+    from sklearn.covariance import ledoit_wolf_shrinkage
+
+    n, counts = len(z), np.bincount(truths, minlength=classes)
+    u, singular, directions = np.linalg.svd(z, full_matrices=False)
+    # Coordinates in the span of the rows, which contains all means and residuals: there are far
+    # fewer rows than features.
+    x = u * singular
+    means = np.stack([x[truths == c].mean(axis=0) for c in range(classes)])
+    residuals = x - means[truths]
+    # With fewer rows than features, or equal rows, the inverse needs a floor.
+    shrinkage = ledoit_wolf_shrinkage(residuals @ directions, assume_centered=True)
+    shrinkage = float(np.clip(shrinkage, 1e-3, 1.0))
+    floor = max(shrinkage * float(np.square(residuals).sum()) / (n * z.shape[1]), 1e-12)
+    spread = (1 - shrinkage) * residuals.T @ residuals / n
+    inverse = np.linalg.inv(spread + floor * np.eye(len(spread)))
+    without = _without_each(x, means, truths, counts[truths], inverse, (1 - shrinkage) / n)
+    # A line through the leave-one-out scores brings them to the ridge's targets of +1 and -1, so
+    # that thresholds mean the same for both kinds of fit.
+    judged = recurring(truths)
+    line, targets = without[judged].ravel(), _targets(truths, classes)[judged].ravel()
+    slope, shift = np.polyfit(line, targets, 1) if np.ptp(line) else (0.0, 0.0)
+    weights = np.ascontiguousarray(slope * directions.T @ (inverse @ means.T))
+    intercept = shift - slope * _row_products(means, means @ inverse) / 2
+    return ClassMeans(weights, intercept, slope * without + shift, float(slope))
 
 
 def _without_each(
@@ -206,7 +183,7 @@ def _without_each(
     truths: Truths,
     size: Int[np.ndarray, " texts"],
     inverse: np.ndarray,
-    kept: float,
+    share: float,
 ) -> Table:
     """Return each text's discriminants by the fit without it [texts, classes].
 
@@ -216,32 +193,33 @@ def _without_each(
         truths: The class of each text.
         size: Number of texts of this class [texts].
         inverse: Inverse of the shrunk covariance.
-        kept: Weight of the covariance in it.
+        share: Weight of one text in the covariance.
     """
     # Without text i of class k, with residual r, the mean of k moves by -r / (n_k - 1), and the
-    # covariance loses n_k / (n_k - 1) r r' / n. That is a rank-one update of the inverse (Sherman
-    # and Morrison), so no fit is repeated.
-    residuals = x - means[truths]
+    # covariance loses share n_k / (n_k - 1) r r'. That is a rank-one update of the inverse A
+    # (Sherman and Morrison) to A + gain (Ar)(Ar)', so no fit is repeated.
+    residuals, rows = x - means[truths], np.arange(len(x))
     others = np.maximum(size - 1, 1)  # r is 0 for the only text of a class
-    left = means[truths] - residuals / others[:, None]
-    lost = kept * size / (others * len(x))
-    turned = residuals @ inverse
-    gain = lost / np.maximum(1 - lost * np.einsum("ir,ir->i", turned, residuals), 1e-12)
-    along = gain * np.einsum("ir,ir->i", turned, x)
+    moved = means[truths] - residuals / others[:, None]
+    turned, lost = residuals @ inverse, share * size / others
+    gain = lost / np.maximum(1 - lost * _row_products(turned, residuals), 1e-12)
+    # The discriminant of x and the mean m is x'Am - m'Am / 2: products of all means, with the
+    # class's own mean replaced.
+    metric = np.tile(_row_products(means, means @ inverse), (len(x), 1))
+    ahead, along = x @ inverse @ means.T, turned @ means.T
+    for products, own in (
+        (metric, _row_products(moved, moved @ inverse)),
+        (ahead, _row_products(moved @ inverse, x)),
+        (along, _row_products(moved, turned)),
+    ):
+        products[rows, truths] = own
+    without = ahead + (gain * _row_products(turned, x))[:, None] * along
+    without -= (metric + gain[:, None] * along**2) / 2
+    alone = size == 1
+    without[alone, truths[alone]] = without[alone].min(axis=1)
+    return np.asarray(without)
 
-    # The discriminant of x and the mean m is x'Am - m'Am / 2. The updated inverse is
-    # A + gain (Ar)(Ar)', so only u = (Ar)'m and products with A are needed.
-    def scores(metric: np.ndarray, ahead: np.ndarray, u: np.ndarray) -> np.ndarray:
-        updated = metric + gain[:, None] * u**2
-        return np.asarray(ahead + along[:, None] * u - updated / 2)
 
-    metric = np.einsum("cr,rs,cs->c", means, inverse, means)
-    without = scores(metric, x @ inverse @ means.T, turned @ means.T)
-    moved = left @ inverse
-    of_label = scores(
-        np.einsum("ir,ir->i", moved, left)[:, None],
-        np.einsum("ir,ir->i", moved, x)[:, None],
-        np.einsum("ir,ir->i", turned, left)[:, None],
-    )
-    without[np.arange(len(x)), truths] = np.where(size > 1, of_label[:, 0], without.min(axis=1))
-    return without
+def _row_products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the product of each row of `a` with the same row of `b`."""
+    return np.asarray(np.einsum("ir,ir->i", a, b))

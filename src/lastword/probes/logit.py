@@ -5,11 +5,10 @@ mean log-probability of an item's truths, summed over items, minus penalty |w|^2
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.special import log_softmax
+from scipy.special import log_softmax, softmax
 
 from lastword.errors import InputError
 from lastword.trust.calibration import fit_temperature
@@ -28,25 +27,12 @@ Options = Float[np.ndarray, "_options features"]  # as many options as the item 
 _STEPS = 50
 
 
-@dataclass(frozen=True, eq=False)
-class LogitFit:
-    """Weights of the features, with cross-fitted scores of the fit's items.
-
-    Attributes:
-        temperature: T, which minimises the log loss of the scores.
-    """
-
-    weights: Float[np.ndarray, " features"]
-    temperature: float
-    scores: Scores
-
-
 def fit_logit(
     items: Sequence[Options],
     truths: Sequence[int],
     groups: Sequence[str] | None = None,
     weights: Weights | None = None,
-) -> LogitFit:
+) -> tuple[Float[np.ndarray, " features"], float, Scores]:
     """Fit a conditional logit with one ridge penalty on centred and scaled features.
 
     Args:
@@ -54,6 +40,10 @@ def fit_logit(
         truths: Index of each item's right option.
         groups: Group of each item; a group is never split over folds. By default each item is one.
         weights: Weight of each item; by default equal.
+
+    Returns:
+        The weights of the features, the temperature T that minimises the log loss of the
+        cross-fitted scores, and these scores.
 
     Raises:
         InputError: Fewer groups than folds, or features that are not finite.
@@ -72,7 +62,7 @@ def fit_logit(
     x = x / scale
     penalty, scores = best_penalty(x, present, target, PENALTIES, folds, weights)
     fitted = conditional_logit(x, present, target, penalty, weights)
-    return LogitFit(fitted / scale, fit_temperature(scores, truths), scores)
+    return fitted / scale, fit_temperature(scores, truths), scores
 
 
 def padded(items: Sequence[Options]) -> tuple[Features, Present]:
@@ -104,26 +94,21 @@ def conditional_logit(
     item_weights: Weights | None = None,
 ) -> Float[np.ndarray, " features"]:
     """Fit the weights with Newton's method; the objective is concave."""
-    counts = present.sum(axis=1)
     each = np.ones(len(x)) if item_weights is None else item_weights
-    of_rows = np.repeat(each, counts)
-    starts = np.cumsum(counts) - counts
-    rows, shares = np.ascontiguousarray(x[present].T), target[present]  # one row per feature
-    weights = np.zeros(len(rows))
+    absent, rows = np.where(present, 0.0, -np.inf), x.reshape(-1, x.shape[2])
+    weights = np.zeros(x.shape[2])
 
     def loss(w: np.ndarray) -> float:
-        scores = w @ rows
-        logs = np.logaddexp.reduceat(scores, starts)
-        return float((each * logs).sum() - (of_rows * shares) @ scores + penalty * (w @ w) / 2)
+        data = log_loss(x @ w + absent, target, each) * len(x)
+        return float(data + penalty * (w @ w) / 2)
 
     before = loss(weights)
     for _ in range(_STEPS):
-        p = _softmax(weights @ rows, starts, counts)
-        slope = rows @ (of_rows * (shares - p)) - penalty * weights
-        weighted = rows * p
-        means = np.add.reduceat(weighted, starts, axis=1)
-        expected = (each * means) @ means.T
-        curvature = (of_rows * weighted) @ rows.T - expected
+        p = softmax(x @ weights + absent, axis=1)
+        slope = (each[:, None] * (target - p)).ravel() @ rows - penalty * weights
+        means = np.einsum("io,iof->if", p, x)
+        curvature = rows.T @ ((each[:, None] * p).reshape(-1, 1) * rows)
+        curvature -= means.T @ (each[:, None] * means)
         step = np.linalg.solve(curvature + penalty * np.eye(len(weights)), slope)
         # A full step can overshoot and diverge if the probabilities of many options are near 0
         # or 1. The tolerance is for rounding near the optimum.
@@ -164,9 +149,3 @@ def best_penalty(
     scores = cross_fit(answer, folds)
     best = min(scores, key=lambda penalty: log_loss(scores[penalty], target, item_weights))
     return best, scores[best]
-
-
-def _softmax(scores: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return the softmax over each item's options; items are stored one after the other."""
-    powers = np.exp(scores - np.repeat(np.maximum.reduceat(scores, starts), counts))
-    return np.asarray(powers / np.repeat(np.add.reduceat(powers, starts), counts))

@@ -30,6 +30,7 @@ from lastword.trust.subject import CertifiedProbe, Subject
 
 SCHEMA = "3"
 SUFFIX = ".probe.safetensors"
+HUB_FILE = "probe.safetensors"  # in a folder of the hub
 MOST_BYTES = 2**28  # limit of a file; 1,000 texts of width 16,384 with 255 classes take half
 
 # Exceptions that a malicious or damaged file may cause.
@@ -205,8 +206,10 @@ class Probe:
 
         The card names its question, classes, model and number of labels.
         """
-        from lastword.probes.hub import save_folder  # it imports huggingface_hub
+        from huggingface_hub import ModelCard, ModelCardData
 
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        self.write(Path(folder) / HUB_FILE)
         options = [option.text for option in self.question.options]
         facts = {
             "probe": self.name,
@@ -215,7 +218,10 @@ class Probe:
             "model": self.source.model,
             "labels": str(self.labels),
         }
-        save_folder(Path(folder), self.to_bytes(), facts)
+        tags = ["lastword", "probe"]
+        data = ModelCardData(library_name="lastword", pipeline_tag="text-classification", tags=tags)
+        lines = "\n".join(f"- {name}: {text}" for name, text in facts.items())
+        ModelCard(f"---\n{data.to_yaml()}\n---\n\n{lines}\n").save(Path(folder) / "README.md")
 
     @classmethod
     def from_pretrained(cls, name: str | Path, *, revision: str | None = None) -> "Probe":
@@ -225,9 +231,11 @@ class Probe:
             CheckpointError: The hub has no probe with this name, or cannot be reached.
             InputError: The file is missing, damaged, too large, or not a probe.
         """
-        from lastword.probes.hub import find_file
+        from lastword.model.weights.hub import download  # it imports huggingface_hub
 
-        return cls.read(find_file(str(name), revision))
+        if (folder := Path(name).expanduser()).is_dir():
+            return cls.read(folder / HUB_FILE)
+        return cls.read(download(str(name), HUB_FILE, revision)[0])
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> "Probe":

@@ -6,7 +6,7 @@ or two side by side (section 22). A stacked one adds the model's own scores of t
 have information that few labels per class lack.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, get_args
 
@@ -21,16 +21,14 @@ from lastword.probes.linear import (
     LinearMap,
     Rows,
     Table,
-    Truths,
     Weights,
-    fit_linear,
     leave_one_out,
     recurring,
     share_right,
 )
 from lastword.probes.logit import fit_logit
+from lastword.probes.novelty import Likeness
 from lastword.probes.threshold import of_options
-from lastword.probes.unlike import Likeness
 from lastword.trust.calibration import fit_temperature
 
 Pooling = Literal["mean", "last", "own"]
@@ -44,7 +42,7 @@ States = Float[np.ndarray, "texts layers poolings width"]
 
 
 @dataclass(frozen=True)
-class Block:
+class StateBlock:
     """Features of a probe: one state of the model or of an encoder.
 
     Attributes:
@@ -84,7 +82,7 @@ class LinearProbe:
     """
 
     classes: tuple[str, ...]
-    blocks: Annotated[tuple[Block, ...], Field(min_length=1, max_length=2)]
+    blocks: Annotated[tuple[StateBlock, ...], Field(min_length=1, max_length=2)]
     mean: Annotated[Float[np.ndarray, " width"], ARRAY]
     scale: Annotated[Float[np.ndarray, " width"], ARRAY]
     weights: Annotated[Float[np.ndarray, "width classes"], ARRAY]
@@ -201,18 +199,17 @@ def fit_state(
     classes = classes_of(labels)
     if not np.isfinite(states).all():
         raise InputError("states to fit on are finite numbers; these have NaN or infinity")
-    truths, each = _truths(labels, classes), of_rows(weights, labels)
+    truths, each = np.array([*map(classes.index, labels)]), of_rows(weights, labels)
     fits = {
         (i, p): leave_one_out(states[:, i, p], truths, len(classes), weights=each)
         for i in range(states.shape[1])
         for p in range(states.shape[2])
     }
     i, p = max(fits, key=lambda place: fits[place].right)  # the lowest layer on ties
-    best = fits[i, p]
-    fitted = fit_linear(best, states[:, i, p], truths, len(classes), weights=each)
-    right = np.reshape([fit.right for fit in fits.values()], states.shape[1:3])
-    block = Block(i if layers is None else layers[i], OWN if encoder else poolings[p], encoder)
-    return _fit(best.scores, fitted, truths, classes, (block,), right)
+    best, right = fits[i, p], np.reshape([fit.right for fit in fits.values()], states.shape[1:3])
+    layer, pooling = i if layers is None else layers[i], OWN if encoder else poolings[p]
+    blocks = (StateBlock(layer, pooling, encoder),)
+    return LinearFit(_probe(best.scores, best.fit(), labels, blocks), best.scores, right)
 
 
 def fit_beside(
@@ -236,18 +233,18 @@ def fit_beside(
         weights: Weight of each class; by default equal.
     """
     classes, one, other = model.probe.classes, model.probe, encoder.probe
-    x, widths = np.concatenate(rows, axis=1), tuple(block.shape[1] for block in rows)
-    truths, each = _truths(labels, classes), of_rows(weights, labels)
-    fits: list[tuple[Table, LinearMap]] = []
+    x, widths = np.concatenate(rows, axis=1), [block.shape[1] for block in rows]
+    truths, each = np.array([*map(classes.index, labels)]), of_rows(weights, labels)
+    fits: dict[Way, tuple[Table, float, Callable[[], LinearMap]]] = {}
     if "sum" in ways:
-        fits.append((model.scores + encoder.scores, _summed(one, other, x, widths)))
+        scores = model.scores + encoder.scores
+        right = share_right(scores, truths, each)
+        fits["sum"] = scores, right, lambda: _summed(one, other, x, widths)
     if "side" in ways:
-        both = leave_one_out(x, truths, len(classes), widths, each)
-        fits.append((both.scores, fit_linear(both, x, truths, len(classes), widths, each)))
-    right = [share_right(scores, truths, each) for scores, _ in fits]
-    scores, fitted = fits[int(np.argmax(right))]
-    blocks = (*one.blocks, *other.blocks)
-    return _fit(scores, fitted, truths, classes, blocks, np.array([[max(right)]]))
+        fits["side"] = leave_one_out(x, truths, len(classes), widths, each)[:3]
+    scores, right, fit = max(fits.values(), key=lambda way: way[1])
+    probe = _probe(scores, fit(), labels, (*one.blocks, *other.blocks))
+    return LinearFit(probe, scores, np.array([[right]]))
 
 
 def fit_stacked(
@@ -270,11 +267,10 @@ def fit_stacked(
     # Leave-one-out scores, because a probe's scores of its own labels would get too much weight.
     x = np.stack([of_options(fit.scores, fit.probe.classes, options), base, blind], axis=2)
     truths = [options.index(label) for label in labels]
-    logit = fit_logit([*x], truths, groups, of_rows(weights, labels))
+    stack, T, scores = fit_logit([*x], truths, groups, of_rows(weights, labels))
     # The scores are log odds, and half of these are on the ridge's scale (`threshold`).
-    a, b, c = (logit.weights / 2).tolist()
-    probe = replace(fit.probe, stack=(a, b, c), temperature=logit.temperature / 2)
-    return LinearFit(probe, logit.scores / 2, fit.right)
+    a, b, c = (stack / 2).tolist()
+    return LinearFit(replace(fit.probe, stack=(a, b, c), temperature=T / 2), scores / 2, fit.right)
 
 
 def _summed(one: LinearProbe, other: LinearProbe, x: Rows, widths: Sequence[int]) -> LinearMap:
@@ -316,21 +312,11 @@ def classes_of(labels: Sequence[str]) -> tuple[str, ...]:
     return classes
 
 
-def _truths(labels: Sequence[str], classes: Sequence[str]) -> Truths:
-    return np.array([classes.index(label) for label in labels])
-
-
-def _fit(
-    scores: Table,
-    fitted: LinearMap,
-    truths: Truths,
-    classes: tuple[str, ...],
-    blocks: tuple[Block, ...],
-    right: np.ndarray,
-) -> LinearFit:
+def _probe(
+    scores: Table, fitted: LinearMap, labels: Sequence[str], blocks: tuple[StateBlock, ...]
+) -> LinearProbe:
     """Return a probe of a fitted map, with its temperature and its likeness."""
-    judged = recurring(truths)
-    temperature = fit_temperature(scores[judged], truths[judged].tolist())
-    likeness, arrays = Likeness.of(fitted.rows), (fitted.mean, fitted.scale, fitted.weights)
-    probe = LinearProbe(classes, blocks, *arrays, fitted.intercept, temperature, likeness)
-    return LinearFit(probe, scores, right)
+    classes, judged = classes_of(labels), recurring(labels)
+    truths = [classes.index(label) for label in labels]
+    temperature = fit_temperature(scores[judged], np.array(truths)[judged].tolist())
+    return LinearProbe(classes, blocks, *fitted[:4], temperature, Likeness.of(fitted.rows))

@@ -13,7 +13,7 @@ THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
 
 Table = Float[np.ndarray, "texts options"]
 Places = Int[np.ndarray, " texts"]
-Worth = Float[np.ndarray, "options options"]
+Worth = Float[np.ndarray, " options"]
 
 UNSEEN = -1.0  # score of a class without labels: a ridge on targets of -1 alone gives this
 
@@ -61,15 +61,14 @@ def choose_threshold(
         scores: Scores of texts by a fit without them.
         base: Index of the model's answer.
         truths: Index of the right option.
-        worth: Worth of an answer by truth and answer; by default 1 if right, else 0.
+        worth: Worth of a right answer by option; by default 1.
     """
-    table = np.eye(scores.shape[1]) if worth is None else worth
-    answers, before = scores.argmax(axis=1), table[truths, base]
-    loss = np.ptp(table, axis=1).max()
+    worth = np.ones(scores.shape[1]) if worth is None else worth
+    right, before = scores.argmax(axis=1) == truths, base == truths
 
     def gain(threshold: float) -> float:
         stands = answers_by_itself(scores, base, threshold)
-        gains = table[truths, np.where(stands, answers, base)] - before
-        return float(gains.sum() / np.sqrt(np.square(gains).sum() + loss**2))
+        gains = worth[truths] * (np.where(stands, right, before) - 1.0 * before)
+        return float(gains.sum() / np.sqrt(np.square(gains).sum() + worth.max() ** 2))
 
     return max(THRESHOLDS, key=lambda threshold: (gain(threshold), threshold))

@@ -43,41 +43,20 @@ class TrajectoryProbe:
 def features_of(answer: Decision, tokens: Sequence[int]) -> Options:
     """Return the features of an item's options, from its answer.
 
-    Raises:
-        InputError: A reading is missing.
-    """
-    free = answer.content_free_scores
-    return features_from(
-        answer.trajectory,
-        answer.blind_trajectory,
-        answer.t_scores,
-        answer.blind_t_scores,
-        None if free is None else free.mean(axis=0),
-        tokens,
-        answer.candidates,
-    )
-
-
-def features_from(
-    S: Float[np.ndarray, "_options layers"],
-    blind: Float[np.ndarray, "_options layers"] | None,
-    t: Float[np.ndarray, " _options"] | None,
-    blind_t: Float[np.ndarray, " _options"] | None,
-    content_free: Float[np.ndarray, " _options"] | None,
-    tokens: Sequence[int],
-    candidates: Sequence[str],
-) -> Options:
-    """Return the features of an item's options from its readings.
-
     The last features, S by layer and t, depend on the input; the others never do (`unread`).
 
     Raises:
         InputError: A reading is missing.
     """
+    S, t, blind, blind_t = (
+        *(answer.trajectory, answer.t_scores),
+        *(answer.blind_trajectory, answer.blind_t_scores),
+    )
     if blind is None or t is None or blind_t is None or np.isnan(S).any() or np.isnan(blind).any():
         raise InputError("a trajectory probe reads every layer and T, with the input and without")
-    free = np.zeros(len(S)) if content_free is None else content_free
-    lengths = np.log(tokens), np.log([*map(len, candidates)])
+    free = answer.content_free_scores
+    free = np.zeros(len(S)) if free is None else free.mean(axis=0)
+    lengths = np.log(tokens), np.log([*map(len, answer.candidates)])
     columns = [blind, np.stack([blind_t, free, *lengths], axis=1), S, t[:, None]]
     return np.concatenate(columns, axis=1)
 
@@ -94,5 +73,5 @@ def fit_trajectory(
     weights: Weights | None = None,
 ) -> TrajectoryProbe:
     """Fit a trajectory probe (method, section 19); arguments and errors as in `fit_logit`."""
-    fit = fit_logit(items, truths, groups, weights)
-    return TrajectoryProbe(fit.weights, fit.temperature)
+    fitted, temperature, _ = fit_logit(items, truths, groups, weights)
+    return TrajectoryProbe(fitted, temperature)

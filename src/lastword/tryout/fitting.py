@@ -23,9 +23,9 @@ from lastword.probes.logit import Options
 from lastword.probes.probe import Fit, Probe, encoder_name, trained_digest
 from lastword.probes.state import (
     POOLINGS,
-    Block,
     LinearFit,
     LinearProbe,
+    StateBlock,
     can_fit,
     fit_beside,
     fit_stacked,
@@ -228,7 +228,7 @@ class States:
         if self.base is None or self.material.error is not None:
             return Candidate(fit, among, places, table, asks=asks)
         weights = self.weights
-        worth = np.diag([1.0 if weights is None else weights[name] for name in self.options])
+        worth = None if weights is None else np.array([weights[name] for name in self.options])
         truths = np.array([*map(self.options.index, self.material.truths[places])])
         base = self.base[places].argmax(axis=1)
         threshold = choose_threshold(leads, base, truths, worth)
@@ -260,7 +260,7 @@ class States:
     def rows(self, fit: LinearProbe, some: Which) -> np.ndarray:
         """Return a probe's features of some texts [some, width]."""
 
-        def rows_of(block: Block) -> np.ndarray:
+        def rows_of(block: StateBlock) -> np.ndarray:
             place = 0 if block.encoder else POOLINGS.index(block.pooling)
             return np.asarray(self.states[block.encoder or PROBE][some, block.layer, place])
 
@@ -340,7 +340,7 @@ def _by_trajectory(tracer: Tracer, material: Material) -> Contest | None:
     if any(len(set(material.groups[part])) < FOLDS for part in (half, ~half)):
         return None
     assert material.cell is not None
-    items, places = features_of_cell(material.cell), np.arange(len(half))
+    items, places = features_of_cell(material.cell, material.cell.mc1_places), np.arange(len(half))
     pairs = zip(material.options, material.truths, strict=True)
     truths = [options.index(truth) for options, truth in pairs]
     widest = max(map(len, material.options))
