@@ -8,7 +8,7 @@ import re
 import pytest
 
 from lastword import Choice, Decider, ProbeClassifier, Tracer
-from lastword.decide.answer import to_frame
+from lastword.decide.answer import row_of
 from lastword.decide.questions_file import read_questions, write_questions
 from lastword.decide.states import read_states
 from lastword.decide.subject import subject_of
@@ -83,11 +83,11 @@ def test_the_csv_of_many_texts_has_the_columns_of_the_frame(run, questions, text
     answers = Decider.demo().decide(
         f"{TEXT} It is number 0, of the lake.", read_questions(questions)
     )
-    frame = to_frame([answers])
-    assert list(rows[0]) == ["id", *frame.columns, "error"]
-    assert rows[0]["lake"] == str(frame["lake"][0])
+    cells = row_of(answers)
+    assert list(rows[0]) == ["id", *cells, "error"]
+    assert rows[0]["lake"] == str(cells["lake"])
     for name in ("goods.probability", "lake.confidence", "far"):
-        assert float(rows[0][name]) == pytest.approx(frame[name][0], abs=1e-5)
+        assert float(rows[0][name]) == pytest.approx(cells[name], abs=1e-5)
 
 
 def test_answers_about_an_edited_text_are_not_kept(run, questions, texts, tmp_path):

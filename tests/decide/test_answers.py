@@ -16,7 +16,7 @@ from decided import decided
 from scipy.special import softmax
 
 from lastword import Choice, Decider, Item, Multi, Predicate, Score
-from lastword.decide.answer import answer_of, concentration, order_concentration, to_frame
+from lastword.decide.answer import answer_of, concentration, order_concentration, row_of
 from lastword.decide.item import candidates_of, item_of
 from lastword.decide.questionnaire import prepare
 from lastword.errors import InputError, ItemError
@@ -57,6 +57,10 @@ def certificate_with(**facts):
     defaults |= {"probe": None}
     defaults |= {"obey": lambda decision: decision, "check_template": lambda template: None}
     return SimpleNamespace(**defaults | facts)
+
+
+def to_frame(answers) -> pd.DataFrame:
+    return pd.DataFrame([row_of(each) for each in answers])
 
 
 def near(a, b, most: float = 1e-5) -> None:

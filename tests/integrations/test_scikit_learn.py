@@ -94,7 +94,7 @@ def test_a_decider_with_its_file_gives_the_same_answers(tracer, tmp_path, source
     assert {each.method for each in answers} == {classifier.probe_.name}
     p = [each.probabilities[::-1] for each in answers]
     assert_allclose(p, classifier.predict_proba(NEW), atol=1e-6)
-    assert_allclose([each.decision.likeness for each in answers], classifier.likeness(NEW))
+    assert_allclose([each.likeness for each in answers], classifier.likeness(NEW))
 
 
 @pytest.mark.parametrize(

@@ -143,8 +143,8 @@ def test_layers_above_the_deepest_probe_are_not_computed(probe):
 def test_a_text_unlike_the_labels_is_deferred_on_request(probe):
     ours = Decider.demo(probes=[probe], unlike=1.0)
     answer = ours.decide("zzzz qqqq 0000", {"topic": QUESTION})["topic"]
-    assert answer.deferred and answer.decision.likeness < 1
-    as_like = Decider.demo(probes=[probe], unlike=answer.decision.likeness)
+    assert answer.deferred and answer.likeness < 1
+    as_like = Decider.demo(probes=[probe], unlike=answer.likeness)
     assert not as_like.decide("zzzz qqqq 0000", {"topic": QUESTION})["topic"].deferred
 
 

@@ -16,7 +16,7 @@ from lastword.files.strict_json import from_json, to_json
 from lastword.files.wording import counted
 
 if TYPE_CHECKING:
-    from lastword.decide.answer import Answer, Answers, MultiAnswer
+    from lastword.decide.answer import Answer, Answers
     from lastword.decide.decider import Decider
     from lastword.decide.questionnaire import Questionnaire
     from lastword.engines.bulk import Bulk
@@ -175,7 +175,7 @@ def _many(
     output: Path | None,
 ) -> None:
     """Write the answers about many texts: as CSV once all are there, or line by line as JSON."""
-    from lastword.decide.answer import ERROR, any_trained, columns_of, row_of
+    from lastword.decide.answer import ERROR, columns_of, row_of
 
     failures = done = 0
     # A certificate of a table of one question's answers holds for the answerer of its rows.
@@ -189,7 +189,7 @@ def _many(
         for name, answer in _answers(decider, ready, texts):
             cells: dict[str, Any] = {ERROR: answer} if isinstance(answer, str) else row_of(answer)
             if not isinstance(answer, str):
-                cells |= by | {"trained": any_trained(answer)}
+                cells |= by | {"trained": any(one.trained for one in answer.values())}
             lines.append([name, *map(cells.get, columns)])
             failures += isinstance(answer, str)
         write_csv(output, lines)
@@ -298,15 +298,14 @@ def _show(answers: "Answers") -> None:
     typer.echo(f"{who}; probabilities {'' if calibrated else 'not '}calibrated")
 
 
-def _cells(answer: "Answer | MultiAnswer") -> tuple[str, float, list[tuple[str, float]]]:
+def _cells(answer: "Answer") -> tuple[str, float, list[tuple[str, float]]]:
     """Return an answer as text, its probability, and the other options with theirs."""
-    from lastword.decide.answer import MultiAnswer
-    from lastword.text.question import Predicate, Score
+    from lastword.text.question import Multi, Predicate, Score
 
     words, shares = answer.words, answer.probabilities.tolist()
     names = tuple(map(str, answer.values))
     ranked = sorted(zip(names, shares, strict=True), key=lambda pair: -pair[1])
-    if isinstance(answer, MultiAnswer):
+    if isinstance(answer.question, Multi):
         return words, answer.probability, ranked
     if isinstance(answer.question, Predicate):
         return words, max(shares), []

@@ -7,7 +7,7 @@ calibration (method, section 18). Options with the same text share its probabili
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -18,59 +18,41 @@ from lastword.errors import NonFiniteError
 from lastword.records.decision import Decision
 from lastword.text.question import Choice, Multi, Predicate, Question, Score, Single, Value
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Probabilities = Float[np.ndarray, " options"]
 
 MODEL = "model"  # the method of the model's unchanged answers
 ERROR = "error"  # the column with the error of a row
-_ORIGIN = ("method", "corrected", "calibrated", "deferred")  # fields of every answer's JSON form
 
 
-@dataclass(frozen=True, eq=False)
-class Probed:
-    """The decision behind a probe's answer.
-
-    Attributes:
-        method: The probe's name, such as `probe@19`.
-        likeness: Conformal p-value, in (0, 1], of the hypothesis that the text is like the
-            labelled ones; None if the probe reads no state.
-        deferred: True if the text is too unlike them to give an answer.
-        corrected: True if the model's answer was computed and differs.
-        by: `probe` or `model`, the source of the answer; None if the probe always answers.
-        model: Text of the model's answer, if a threshold needed it.
-        trained: True if the probe was fitted to this text.
-        candidates: Texts of the options in `trajectory`.
-        trajectory: S, if a trajectory probe answers [candidates, depths].
-    """
-
-    method: str
-    likeness: float | None
-    deferred: bool = False
-    corrected: bool = False
-    by: Literal["probe", "model"] | None = None
-    model: str | None = None
-    trained: bool = False
-    candidates: tuple[str, ...] = ()
-    trajectory: Float[np.ndarray, "candidates depths"] | None = None
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Answer:
-    """The answer to a choice, a predicate or a score.
+    """The answer to a question.
 
     Attributes:
         question: The question.
-        probabilities: The options' probabilities, in the caller's order; they sum to 1 [options].
-        decision: The model's decision with scores, gates and operator, or the probe's.
+        probabilities: The options' probabilities, in the caller's order [options]. They sum to 1,
+            except those of a `Multi`: each of its options has the probability that it applies.
+        method: The correction or probe that answered; `model` if the model's answer is unchanged.
+        corrected: True if the model's answer was computed and differs.
+        deferred: True if the answer is too uncertain to be given, by the certificate or the probe.
         calibrated: True if a certificate's temperature was applied, or a probe answers.
+        decision: The model's decision; None for a `Multi`, or if a probe answers without it.
+        likeness: Conformal p-value, in (0, 1], of the hypothesis that the text is like those that
+            the probe was fitted to; None unless the probe reads states.
+        by: `probe` or `model`, the source of the answer; None if the probe always answers.
+        trained: True if the probe was fitted to this text.
     """
 
-    question: Single
+    question: Question
     probabilities: Probabilities
-    decision: Decision | Probed
+    method: str
+    corrected: bool
+    deferred: bool
     calibrated: bool
+    decision: Decision | None = None
+    likeness: float | None = None
+    by: Literal["probe", "model"] | None = None
+    trained: bool = False
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -90,14 +72,30 @@ class Answer:
         return min(best, key=lambda option: (option.text, not isinstance(option.value, str))).value
 
     @property
+    def choices(self) -> tuple[Value, ...]:
+        """The options of a `Multi` with a probability above 1/2; possibly none."""
+        pairs = zip(self.values, self.probabilities.tolist(), strict=True)
+        return tuple(value for value, p in pairs if p > 0.5)
+
+    @property
     def probability(self) -> float:
-        """The probability of yes for a predicate, else of the most probable option."""
+        """The probability of yes for a predicate, else of the most probable option.
+
+        For a `Multi`, that of the least certain of its answers, be it yes or no.
+        """
         p = self.probabilities
+        if isinstance(self.question, Multi):
+            return float(np.maximum(p, 1 - p).min())
         return float(p[0] if isinstance(self.question, Predicate) else p.max())
 
     @property
     def confidence(self) -> float:
-        """0 if all probabilities are equal, 1 if one option has all of it."""
+        """0 if all probabilities are equal, 1 if one option has all of it.
+
+        For a `Multi`, the lowest of its answers.
+        """
+        if isinstance(self.question, Multi):
+            return 2 * self.probability - 1
         ordered = isinstance(self.question, Score)
         return (order_concentration if ordered else concentration)(self.probabilities)
 
@@ -114,146 +112,59 @@ class Answer:
 
     @property
     def value(self) -> Value | float | None:
-        """The choice, True if yes is more probable than no, or the score."""
-        if isinstance(self.question, Choice):
-            return self.choice
-        return self.probability > 0.5 if isinstance(self.question, Predicate) else self.score
+        """The choice, True if yes is more probable than no, or the score.
+
+        For a `Multi`, the options that apply, joined by `|`, or None if none applies.
+        """
+        match self.question:
+            case Choice():
+                return self.choice
+            case Multi():
+                return "|".join(map(str, self.choices)) or None
+            case Predicate():
+                return self.probability > 0.5
+        return self.score
 
     @property
     def words(self) -> str:
         """The value as text: the option, yes or no, or the score with two decimals."""
-        if isinstance(self.question, Predicate):
-            return "yes" if self.value else "no"
-        if isinstance(self.question, Score):
-            return f"{self.score:.2f}"
-        texts = {option.value: option.text for option in self.question.options}
-        return "none of these" if self.choice is None else texts[self.choice]
-
-    @property
-    def method(self) -> str:
-        """The correction or probe that answered; `model` if the model's answer is unchanged."""
-        if isinstance(self.decision, Probed):
-            return self.decision.method
-        return answered_by(self.decision.method, self.decision.operator)
-
-    @property
-    def corrected(self) -> bool:
-        """True if the correction changed the model's answer."""
-        return self.decision.corrected
-
-    @property
-    def deferred(self) -> bool:
-        """True if the answer is too uncertain to be given, by the certificate or the probe."""
-        return self.decision.deferred
+        match self.question:
+            case Predicate():
+                return "yes" if self.value else "no"
+            case Score():
+                return f"{self.score:.2f}"
+            case Choice():
+                texts = {option.value: option.text for option in self.question.options}
+                return "none of these" if self.choice is None else texts[self.choice]
+        return str(self.value or "none of these")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         numbers = {"probability": self.probability, "confidence": self.confidence}
+        pairs = [*zip(self.values, self.probabilities.tolist(), strict=True)]
+        shares = {"probabilities": [{"value": value, "probability": p} for value, p in pairs]}
         content: dict[str, Any]
         match self.question:
             case Choice():
-                content = {"type": "choice", "choice": self.choice} | numbers
-                content["probabilities"] = _by_value(self)
+                content = {"type": "choice", "choice": self.choice} | numbers | shares
+            case Multi():
+                content = {"type": "multi", "choices": [*self.choices]} | numbers | shares
             case Predicate():
                 content = {"type": "predicate"} | numbers
             case Score():
                 content = {"type": "score", "score": self.score, "level": self.level}
                 content["confidence"] = self.confidence
-                rows = enumerate(zip(self.values, self.probabilities.tolist(), strict=True))
                 content["probabilities"] = [
-                    {"value": i, "label": label, "probability": p} for i, (label, p) in rows
+                    {"value": i, "label": label, "probability": p}
+                    for i, (label, p) in enumerate(pairs)
                 ]
-        return content | {name: getattr(self, name) for name in _ORIGIN} | self._facts()
-
-    def _facts(self) -> dict[str, Any]:
-        if not isinstance(self.decision, Probed):
-            return {}
-        facts = {"likeness": self.decision.likeness, "by": self.decision.by}
-        facts |= {"trained": self.decision.trained or None}
-        return {name: value for name, value in facts.items() if value is not None}
+        facts = {"likeness": self.likeness, "by": self.by, "trained": self.trained or None}
+        origin = ("method", "corrected", "calibrated", "deferred")
+        content |= {name: getattr(self, name) for name in origin}
+        return content | {name: value for name, value in facts.items() if value is not None}
 
 
-@dataclass(frozen=True, eq=False)
-class MultiAnswer:
-    """The options that apply, each decided by a predicate.
-
-    Attributes:
-        values: The values of all options, in the caller's order.
-        predicates: One answer per option, in this order.
-    """
-
-    values: tuple[Value, ...]
-    predicates: tuple[Answer, ...]
-
-    @property
-    def choices(self) -> tuple[Value, ...]:
-        """The options with a probability above 1/2; possibly none."""
-        pairs = zip(self.values, self.probabilities.tolist(), strict=True)
-        return tuple(value for value, p in pairs if p > 0.5)
-
-    @property
-    def value(self) -> str | None:
-        """The options that apply, joined by `|`, or None if none applies."""
-        return "|".join(map(str, self.choices)) or None
-
-    @property
-    def words(self) -> str:
-        """The value as text."""
-        return self.value or "none of these"
-
-    @property
-    def probabilities(self) -> Float[np.ndarray, " options"]:
-        """The probability that each option applies, in the caller's order."""
-        return np.array([answer.probability for answer in self.predicates])
-
-    @property
-    def probability(self) -> float:
-        """The probability of the least certain of its answers, be it yes or no."""
-        return float(np.maximum(self.probabilities, 1 - self.probabilities).min())
-
-    @property
-    def confidence(self) -> float:
-        """The lowest confidence of its answers."""
-        return min(answer.confidence for answer in self.predicates)
-
-    @property
-    def method(self) -> str:
-        """The correction that changed an answer; `model` if none did."""
-        methods = [answer.method for answer in self.predicates]
-        return next((method for method in methods if method != MODEL), MODEL)
-
-    @property
-    def corrected(self) -> bool:
-        """True if the correction changed whether an option applies."""
-        return any(answer.corrected for answer in self.predicates)
-
-    @property
-    def calibrated(self) -> bool:
-        """True if a certificate's temperature was applied."""
-        return self.predicates[0].calibrated
-
-    @property
-    def deferred(self) -> bool:
-        """True if one of its answers is too uncertain to be given."""
-        return any(answer.deferred for answer in self.predicates)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "type": "multi",
-            "choices": list(self.choices),
-            "probability": self.probability,
-            "confidence": self.confidence,
-            "probabilities": _by_value(self),
-        } | {name: getattr(self, name) for name in _ORIGIN}
-
-
-def _by_value(answer: Answer | MultiAnswer) -> list[dict[str, Any]]:
-    pairs = zip(answer.values, answer.probabilities.tolist(), strict=True)
-    return [{"value": value, "probability": p} for value, p in pairs]
-
-
-class Answers(dict[str, Answer | MultiAnswer]):
+class Answers(dict[str, Answer]):
     """The answers about one text by the questions' names, in the questions' order."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -271,11 +182,23 @@ def joined(
     answers, rest = Answers(), iter(sound)
     for name, question in questions.items():
         if isinstance(question, Multi):
-            values = tuple(option.value for option in question.options)
-            answers[name] = MultiAnswer(values, tuple(next(rest) for _ in values))
+            answers[name] = several(question, [next(rest) for _ in question.options])
         else:
             answers[name] = next(rest)
     return answers
+
+
+def several(question: Multi, predicates: Sequence[Answer]) -> Answer:
+    """Return the answer to a `Multi` from those to the predicates of its options."""
+    methods = [one.method for one in predicates if one.method != MODEL]
+    return Answer(
+        question=question,
+        probabilities=np.array([one.probability for one in predicates]),
+        method=methods[0] if methods else MODEL,
+        corrected=any(one.corrected for one in predicates),
+        deferred=any(one.deferred for one in predicates),
+        calibrated=predicates[0].calibrated,
+    )
 
 
 def answered_by(method: str, operator: str | None = None) -> str:
@@ -292,8 +215,15 @@ def answer_of(question: Single, decision: Decision, temperature: float | None = 
         temperature: T of a calibration; None means T = 1 and an answer that is not calibrated.
     """
     shares = softmax(decision.scores / (temperature or 1.0))
-    p = by_option(question, dict(zip(candidates_of(question), shares, strict=True)))
-    return Answer(question, p, decision, calibrated=temperature is not None)
+    return Answer(
+        question=question,
+        probabilities=by_option(question, dict(zip(candidates_of(question), shares, strict=True))),
+        method=answered_by(decision.method, decision.operator),
+        corrected=decision.corrected,
+        deferred=decision.deferred,
+        calibrated=temperature is not None,
+        decision=decision,
+    )
 
 
 def by_option(question: Single, p: Mapping[str, float]) -> Probabilities:
@@ -319,26 +249,13 @@ def order_concentration(p: Probabilities) -> float:
     return max(0.0, float(1 - p @ np.abs(places - p.argmax()) / spread))
 
 
-def to_frame(answers: Iterable[Mapping[str, Answer | MultiAnswer]]) -> "pd.DataFrame":
-    """Return one row per text: NAME (the answer), NAME.probability, .confidence, .deferred."""
-    import pandas as pd
-
-    return pd.DataFrame([row_of(each) for each in answers])
-
-
 def columns_of(names: Iterable[str]) -> list[str]:
     """Return the column names for the answers to these questions."""
     suffixes = ("", ".probability", ".confidence", ".deferred")
     return [name + suffix for name in names for suffix in suffixes]
 
 
-def any_trained(answers: Mapping[str, Answer | MultiAnswer]) -> bool:
-    """Return True if a probe that was fitted to this very text answers one of the questions."""
-    singles = (answer for answer in answers.values() if isinstance(answer, Answer))
-    return any(isinstance(a.decision, Probed) and a.decision.trained for a in singles)
-
-
-def row_of(answers: Mapping[str, Answer | MultiAnswer]) -> dict[str, Any]:
+def row_of(answers: Mapping[str, Answer]) -> dict[str, Any]:
     """Return one text's answers by column."""
     cells = [
         cell

@@ -8,12 +8,13 @@ probes of one text share a forward pass.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import softmax
 
-from lastword.decide.answer import Answer, Probed, answer_of, by_option
+from lastword.decide.answer import Answer, answer_of, by_option
 from lastword.decide.batch import Read, Scope
 from lastword.decide.item import candidates_of, item_of
 from lastword.decide.states import read_passages
@@ -169,11 +170,26 @@ class Answerer:
             decisions |= zip(alike, self.tracer.correct_encoded(items, scope), strict=True)
         return [decisions[i] for i in range(len(queries))]
 
-    def _given(self, question: Single, by_text: Mapping[str, float], probed: Probed) -> Answer:
+    def _probed(
+        self,
+        query: Query,
+        options: Sequence[str],
+        p: Float[np.ndarray, " options"],
+        **facts: Any,
+    ) -> Answer:
         """Return a probe's answer, deferred if its confidence is below `least`."""
-        unsure = self.least is not None and max(by_text.values()) < self.least
-        probed = replace(probed, deferred=probed.deferred or unsure)
-        return Answer(question, by_option(question, by_text), probed, calibrated=True)
+        assert self.probe is not None
+        unlike = facts.pop("deferred", False)
+        by_text = dict(zip(options, p.tolist(), strict=True))
+        return Answer(
+            question=query.question,
+            probabilities=by_option(query.question, by_text),
+            method=self.probe.name,
+            deferred=unlike or (self.least is not None and max(by_text.values()) < self.least),
+            calibrated=True,
+            trained=self.probe.was_fitted_to(query.text),
+            **facts,
+        )
 
 
 @dataclass(eq=False, kw_only=True)
@@ -244,16 +260,8 @@ class ByTrajectory(Answerer):
                 f"{features.shape[1]} features: fit it again, with this model and this version"
             )
         p = softmax(fit.scores(features) / fit.temperature)
-        probed = Probed(
-            self.probe.name,
-            None,
-            corrected=int(p.argmax()) != decision.base_index,
-            trained=self.probe.was_fitted_to(query.text),
-            candidates=decision.candidates,
-            trajectory=decision.trajectory,
-        )
-        by_text = dict(zip(decision.candidates, p.tolist(), strict=True))
-        return self._given(query.question, by_text, probed)
+        corrected = int(p.argmax()) != decision.base_index
+        return self._probed(query, decision.candidates, p, corrected=corrected, decision=decision)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -336,38 +344,22 @@ class ByLinear(Answerer):
         likeness: float,
     ) -> Answer:
         options, base, blind = candidates_of(self.probe.question), None, None
-        trained = self.probe.was_fitted_to(query.text)
-        probed = Probed(self.probe.name, likeness, deferred=likeness < self.unlike, trained=trained)
         if self.fit.stack is not None:
             assert decision is not None and decision.blind_scores is not None
             base, blind = decision.base_scores[None], decision.blind_scores[None]
         table = self.fit.table(scores, options, base, blind)
         p = self.fit.probabilities(table, options)[0]
-        if decision is not None:
-            probed = replace(probed, corrected=int(p.argmax()) != decision.base_index)
+        facts: dict[str, Any] = {"likeness": likeness, "deferred": likeness < self.unlike}
+        facts["corrected"] = decision is not None and int(p.argmax()) != decision.base_index
         if self.probe.threshold is not None:
-            p, probed = _by_threshold(self.probe.threshold, table, decision, p, probed)
-        return self._given(query.question, dict(zip(options, p.tolist(), strict=True)), probed)
-
-
-def _by_threshold(
-    threshold: float,
-    table: Float[np.ndarray, "1 options"],
-    decision: Decision | None,
-    p: Float[np.ndarray, " options"],
-    probed: Probed,
-) -> tuple[Float[np.ndarray, " options"], Probed]:
-    """Return the probe's answer, or the model's if the probe's lead is below the threshold.
-
-    `table` is on the ridge's scale. `decision` is None if the probe was certain without it.
-    """
-    if decision is None:
-        return p, replace(probed, by="probe")
-    base, best = decision.base_index, int(table.argmax())
-    probed = replace(probed, model=decision.candidates[base])
-    if best == base or answers_by_itself(table, np.array([base]), threshold)[0]:
-        return p, replace(probed, by="probe", corrected=best != base)
-    return softmax(decision.base_scores), replace(probed, by="model", corrected=False)
+            facts |= {"decision": decision, "by": "probe"}
+            if decision is not None:
+                place, best = decision.base_index, int(table.argmax())
+                certain = answers_by_itself(table, np.array([place]), self.probe.threshold)[0]
+                facts["corrected"] = best != place and bool(certain)
+                if best != place and not certain:
+                    facts["by"], p = "model", softmax(decision.base_scores)
+        return self._probed(query, options, p, **facts)
 
 
 def answers_of(queries: Sequence[Query]) -> list[Answer | NonFiniteError]:

@@ -64,4 +64,4 @@ class TableCertificate:
         if question_digest(answer.question) not in self._questions:
             return answer
         unsure = answer.deferred or getattr(answer, self._number) < self.least
-        return replace(answer, decision=replace(answer.decision, deferred=unsure))
+        return replace(answer, deferred=unsure)

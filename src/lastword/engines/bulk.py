@@ -19,7 +19,7 @@ from ray.data.exceptions import ExecutionTimeoutError
 from ray.data.expressions import col
 from ray.exceptions import RayError
 
-from lastword.decide.answer import ERROR, Answers, MultiAnswer, columns_of, row_of
+from lastword.decide.answer import ERROR, Answers, columns_of, row_of
 from lastword.decide.options import DecideOptions
 from lastword.decide.questionnaire import prepare
 from lastword.engines.ray import Cluster, connected, hide_gpus, last_line
@@ -27,7 +27,7 @@ from lastword.errors import InputError, RecordError, TraceError, reason
 from lastword.files.rows import id_column
 from lastword.files.strict_json import to_json
 from lastword.probes import Probe
-from lastword.text.question import Choice, Predicate, Question, Score, question_to
+from lastword.text.question import Choice, Multi, Predicate, Question, Score, question_to
 
 if TYPE_CHECKING:
     from lastword.decide.decider import Decider
@@ -111,8 +111,7 @@ def _row(answers: Answers | TraceError) -> dict[str, Any]:
         return {ERROR: reason(answers)}
     row = row_of(answers)
     for name, answer in answers.items():
-        chosen = isinstance(answer, MultiAnswer) or isinstance(answer.question, Choice)
-        if chosen and row[name] is not None:
+        if isinstance(answer.question, Choice | Multi) and row[name] is not None:
             row[name] = str(row[name])
     return row
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
 
-from lastword.decide.answer import Probed
+from lastword.decide.answer import Answer
 from lastword.records.decision import Decision
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -54,7 +54,7 @@ class Metrics:
         self.dropped_lines = gauge("log_lines_dropped", "Lines of the log that nothing took.")
         self.refusals = counter("refusals", "Items and requests turned down.", "code")
 
-    def decided(self, decision: Decision | Probed) -> None:
+    def decided(self, decision: Decision | Answer) -> None:
         """Count a decision of the rule or of a probe."""
         changed = "yes" if decision.corrected else "no"
         if isinstance(decision, Decision):

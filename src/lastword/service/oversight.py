@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from lastword.decide.answer import Answer, Probed
+from lastword.decide.answer import Answer
 from lastword.decide.answerers import Query
 from lastword.decide.item import candidates_of
 from lastword.errors import InputError
@@ -101,8 +101,8 @@ class Oversight:
 
     def probed(self, answer: Answer, work: Query) -> str | None:
         """Store a probe's answer, as `answered`; drift tests the certified probe's."""
-        assert isinstance(answer.decision, Probed) and work.probe is not None
-        like, options = answer.decision.likeness, candidates_of(work.question)
+        assert work.probe is not None
+        like, options = answer.likeness, candidates_of(work.question)
         certified = self._certificate.probe
         is_certified = certified is not None and certified.digest == work.probe.digest
         texts = [option.text for option in work.question.options]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from lastword.decide.answer import Answer, Probed
+from lastword.decide.answer import Answer
 from lastword.decide.answerers import Query
 from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider
@@ -155,11 +155,13 @@ class Passes:
         if items:
             self._metrics.batch_items.observe(len(items))
             self._metrics.batch_seconds.observe(time.perf_counter() - start)
-        for result in results:
-            given = [one.decision for one in result] if isinstance(result, list) else [result]
-            for decision in given:
-                if isinstance(decision, Decision | Probed):
-                    self._metrics.decided(decision)
+        for order, result in zip(orders, results, strict=True):
+            given = result if isinstance(result, list) else [result]
+            for one in given:
+                if isinstance(one, Answer) and order.encoded is not None:
+                    one = one.decision  # the model's
+                if isinstance(one, Decision | Answer):
+                    self._metrics.decided(one)
         return dict(zip(orders, results, strict=True))
 
     def _as_refusal(self, error: BaseException) -> Exception:

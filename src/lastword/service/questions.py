@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from lastword.decide.answer import Answer, Probed, answer_of
+from lastword.decide.answer import Answer, answer_of
 from lastword.decide.answerers import Query
 from lastword.decide.batch import Read
 from lastword.decide.item import Input, text_of
@@ -178,10 +178,11 @@ def _with_reasons(
     """Return the answer to give, which is the model's under shadow, and its reasons."""
     service, decision, trajectory = call.service, answer.decision, "trajectory" in include
     if work.probe is not None:
-        written: dict[str, Any] = {"operator": answer.method}
+        written: dict[str, Any] = {"operator": answer.method, "likeness": answer.likeness}
         if service.oversight is not None:
             written["feedback_id"] = service.oversight.probed(answer, work)
-        return answer, _reasons(answer, written, trajectory=trajectory)
+        read = decision if answer.by is None else None  # a threshold reads one depth
+        return answer, _reasons(answer, written, read if trajectory else None)
     assert isinstance(decision, Decision) and work.item is not None
     item = work.item.item
     written = service.write(decision, item, full=trajectory, request=call.id, work=work)
@@ -189,7 +190,8 @@ def _with_reasons(
         written["view"] = service.view(decision, item)
     if service.shadow:
         answer = answer_of(work.question, decision.as_base(), None)
-    return answer, _reasons(answer, written, trajectory=trajectory)
+    written |= {"seen": int(gate.value or 0)} if (gate := decision.gates.get("seen")) else {}
+    return answer, _reasons(answer, written, decision if trajectory else None)
 
 
 def _near_misses(call: Call, ready: Questionnaire) -> dict[str, str]:
@@ -222,8 +224,8 @@ def _near_misses(call: Call, ready: Questionnaire) -> dict[str, str]:
     }
 
 
-def _reasons(answer: Answer, written: Mapping[str, Any], *, trajectory: bool) -> dict[str, Any]:
-    """Return the fields of an answer that the dialects do not have."""
+def _reasons(answer: Answer, written: Mapping[str, Any], read: Decision | None) -> dict[str, Any]:
+    """Return the fields of an answer that the dialects do not have; `read` at every depth."""
     reasons = {
         "method": answer.method,
         "operator": written["operator"],
@@ -232,13 +234,9 @@ def _reasons(answer: Answer, written: Mapping[str, Any], *, trajectory: bool) ->
         "deferred": answer.deferred,
         "confidence": answer.confidence,
     }
-    reasons |= {name: written[name] for name in ("feedback_id", "view") if name in written}
-    decision = answer.decision
-    if isinstance(decision, Probed):
-        reasons["likeness"] = decision.likeness
-    elif (gate := decision.gates.get("seen")) is not None:
-        reasons["seen"] = int(gate.value or 0)
-    if trajectory and decision.trajectory is not None:
-        reasons["candidates"] = list(decision.candidates)
-        reasons["trajectory"] = written.get("trajectory", decision.trajectory)
+    others = ("feedback_id", "view", "likeness", "seen")
+    reasons |= {name: written[name] for name in others if name in written}
+    if read is not None:
+        reasons["candidates"] = list(read.candidates)
+        reasons["trajectory"] = written.get("trajectory", read.trajectory)
     return strict(reasons)  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from lastword.decide.answer import Answer, Probed
+from lastword.decide.answer import Answer
 from lastword.decide.decider import Decider
 from lastword.errors import InputError
 from lastword.files.strict_json import from_json, to_json
@@ -374,9 +374,9 @@ def _answered(
 
 def _row(id: str, text: str, answer: Answer) -> tuple[PoolRow, float]:
     """Return a row with the answers to it, and the likeness of its text."""
-    how = answer.decision
-    assert isinstance(how, Probed) and answer.choice is not None
-    model = how.model if how.corrected else None
+    assert answer.choice is not None
+    decided = answer.decision if answer.by is not None and answer.corrected else None
+    model = None if decided is None else decided.base_answer
     confidence = float(answer.probabilities.max())
-    like = 1.0 if how.likeness is None else how.likeness
+    like = 1.0 if answer.likeness is None else answer.likeness
     return PoolRow(id, text, str(answer.choice), model, confidence), like

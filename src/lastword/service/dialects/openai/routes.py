@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import Response
 
-from lastword.decide.answer import MultiAnswer, answered_by
+from lastword.decide.answer import answered_by, several
 from lastword.files.strict_json import to_json
 from lastword.service.call import Call, ThisCall, plain_answer
 from lastword.service.dialect import Dialect, routes
@@ -19,7 +19,7 @@ from lastword.service.dialects.openai.choices import Choices
 from lastword.service.dialects.openai.decisions import decisions
 from lastword.service.questions import Usage, answer
 from lastword.service.refusal import Refusal
-from lastword.text.question import Choice, Question, question_to
+from lastword.text.question import Choice, Multi, Question, question_to
 from lastword.trust.groups import normal
 from lastword.version import __version__
 
@@ -122,11 +122,13 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
     if choices is None:
         choices = Choices(answered.answers[_NAME].values)
     if choices.several:  # one predicate per option; an array has no log-probabilities
-        several = MultiAnswer(choices.options, tuple(answered.answers.values()))
-        reasons = several.to_dict()
+        question = choices.question(body.instructions)
+        assert isinstance(question, Multi)
+        chosen = several(question, [*answered.answers.values()])
+        reasons = chosen.to_dict()
         if "warnings" in (first := next(iter(answered.reasons.values()))):
             reasons["warnings"] = first["warnings"]
-        text = choices.array(several.choices)
+        text = choices.array(chosen.choices)
         return _response(call, body, text, {}, answered.usage, reasons)
     chosen = answered.answers[_NAME]
     if served_name is not None:
