@@ -159,12 +159,10 @@ def test_doctor_lists_what_is_installed_and_what_is_missing(run):
     assert (code, err) == (0, "") and re.search(r"transformers +\d", out)
 
 
-def test_doctor_reports_a_missing_device_that_torch_supports(run, monkeypatch):
+def test_doctor_lists_every_accelerator(run, monkeypatch):
     import torch
 
     monkeypatch.setattr(torch._C, "_accelerator_getAccelerator", lambda: torch.device("cuda"))
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert "none is here" in run("doctor")[1]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", "Card {}".format)

@@ -40,7 +40,7 @@ def test_the_embedded_models_give_the_stored_results(name):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(named.find(MODEL) is None, reason=f"no {MODEL.file}: {MODEL.advice}")
+@pytest.mark.skipif(MODEL.place is None, reason=f"no {MODEL.file}: {MODEL.advice}")
 def test_the_real_model_gives_the_stored_answers(once):
     everyday = find("everyday")
     items = everyday.load().items(everyday.template())

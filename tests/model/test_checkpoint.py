@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from lastword import Tracer
 from lastword.errors import CheckpointError, InvariantError
-from lastword.model.weights.checkpoint import LocalFiles, SafetensorsCheckpoint, open_local
+from lastword.model.weights.checkpoint import SafetensorsCheckpoint, local_files, open_local
 from lastword.model.weights.dequantise import read_dense
 from lastword.model.weights.invariant import read_invariant
 from lastword.rule.theta import Theta
@@ -137,7 +137,7 @@ def test_an_impossible_header_is_refused(header, tmp_path):
 
 def checkpoint_of(folder: Path, header: str) -> SafetensorsCheckpoint:
     (folder / "x.safetensors").write_bytes(with_header(header) + bytes(8))
-    return SafetensorsCheckpoint(LocalFiles(folder), {}, "x.safetensors")
+    return SafetensorsCheckpoint(local_files(folder), {}, "x.safetensors")
 
 
 @pytest.mark.parametrize("terabytes", [1, 16, 2**40])

@@ -89,8 +89,8 @@ def predicted(model: PreTrainedModel, part: Projection, inputs: dict[str, Tensor
     weight = module.weight.T if part.transposed else module.weight
     bias = torch.zeros(len(weight)) if module.bias is None else module.bias
     rows = torch.cat([weight, bias[:, None]], dim=1)
-    assert part.split is not None
-    rows = part.split.select(rows, part.module)
+    assert part.sizes
+    rows = part.select(rows.T if part.transposed else rows)
     return rows[:, :-1] @ inputs[part.module] + rows[:, -1]
 
 

@@ -17,7 +17,7 @@ from planted import EXACT, LAYOUTS
 from lastword.errors import CheckpointError
 from lastword.model.loading import load, load_tokenizer
 from lastword.model.options import LoadOptions
-from lastword.model.weights.hub import HubFiles, download
+from lastword.model.weights.hub import download, hub_files
 from lastword.model.weights.invariant import Factors, read_invariant
 from lastword.rule.theta import Theta
 
@@ -214,7 +214,7 @@ def test_a_local_folder_is_preferred_to_the_hub(hub, tmp_path, monkeypatch):
 
 def test_byte_ranges_are_exact(hub):
     file = next(hub.folder.glob("*.safetensors"))
-    files = HubFiles("org/model", hub_server.COMMIT)
+    files = hub_files("org/model", hub_server.COMMIT)
     assert files.read(file.name, 3, 11) == file.read_bytes()[3:11]
-    assert files.read("config.json") == (hub.folder / "config.json").read_bytes()
-    assert files.read("absent.json") is None
+    assert files.read("config.json", 0, None) == (hub.folder / "config.json").read_bytes()
+    assert files.read("absent.json", 0, None) is None

@@ -25,7 +25,7 @@ from lastword.errors import CertificateError, ModelError, UnsupportedModelError
 from lastword.model import loading
 from lastword.model.gguf import read_header
 from lastword.model.options import LoadOptions
-from lastword.model.splitters import PRE, settle_splitter
+from lastword.model.splitters import settle_splitter
 from lastword.model.weights.invariant import model_invariant
 from lastword.rule.theta import Theta
 from lastword.trust.policy import Policy
@@ -238,24 +238,14 @@ def test_a_certificate_refuses_other_weights_and_precisions(tmp_path):
         ("smollm", "Don|'t| (|hi|)| |1|2|3|4"),
         ("stablelm2", "Don|'t| (|hi|)| |1|2|3|4"),
         ("default", "Don|'|t| |(|hi|)| |123|4"),
-        (None, "Don|'|t| |(|hi|)| |123|4"),
     ],
 )
 def test_text_is_split_as_by_llama_cpp(name, expected):
-    values = {"tokenizer.ggml.model": "gpt2"} | ({} if name is None else {PRE: name})
+    values = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": name}
     tokenizer = SimpleNamespace(backend_tokenizer=SimpleNamespace(pre_tokenizer=None))
     settle_splitter(tokenizer, values, "m.gguf")
     pieces = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str("Don't (hi) 1234")
     assert "|".join(piece for piece, _ in pieces).replace("Ġ", " ") == expected
-
-
-def test_missing_merges_and_unknown_splitters_are_refused(llama, tmp_path):
-    raw = llama.read_bytes()
-    (unknown := tmp_path / "unknown.gguf").write_bytes(raw.replace(b"default", b"made-up"))
-    assert "splits its text as 'made-up'" in refusal(unknown)
-    bare = raw.replace(b"tokenizer.ggml.merges", b"tokenizer.ggml.mergez")
-    (without := tmp_path / "bare.gguf").write_bytes(bare)
-    assert "has no tokenizer.ggml.merges" in refusal(without)
 
 
 @pytest.mark.parametrize(
@@ -267,9 +257,12 @@ def test_missing_merges_and_unknown_splitters_are_refused(llama, tmp_path):
         (lambda whole: b"GGUF" + struct.pack("<I", 1) + whole[8:], "GGUF v1"),
         (lambda whole: whole[:24] + struct.pack("<Q", 2**62) + whole[32:], "GGUF header"),
         (lambda whole: b"", "no readable GGUF header"),
+        (lambda whole: whole.replace(b"default", b"made-up"), "splits its text as 'made-up'"),
+        (lambda whole: whole.replace(b"ggml.pre", b"ggml.prx"), "by a rule that it omits"),
+        (lambda whole: whole.replace(b"ggml.merges", b"ggml.mergez"), "no tokenizer.ggml.merges"),
     ],
 )
-def test_a_damaged_file_is_refused(llama, tmp_path, damage, words):
+def test_a_damaged_or_unreadable_file_is_refused(llama, tmp_path, damage, words):
     (path := tmp_path / "damaged.gguf").write_bytes(damage(llama.read_bytes()))
     assert words in refusal(path)
 
@@ -303,15 +296,3 @@ def test_an_unwritable_cache_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "file"))
     assert "set LASTWORD_CACHE to another folder" in refusal(path)
     assert not list(tmp_path.glob(".*"))
-
-
-def test_a_guessed_rule_for_splitting_text_is_named_at_each_load(llama, tmp_path, caplog):
-    raw = llama.read_bytes().replace(PRE.encode(), PRE.replace("pre", "prx").encode())
-    (path := tmp_path / "bare.gguf").write_bytes(raw)
-    for _ in range(2):
-        caplog.clear()
-        loading.load_tokenizer(LoadOptions(path))
-        assert PRE in caplog.text
-    caplog.clear()
-    loading.load_tokenizer(LoadOptions(llama))
-    assert PRE not in caplog.text

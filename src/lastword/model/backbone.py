@@ -41,7 +41,7 @@ from lastword.model.parts import (
     text_config,
 )
 from lastword.model.prefixes import PackedRow, Prefixes
-from lastword.model.readout import States, on_device
+from lastword.model.readout import HiddenStates, on_device
 from lastword.text.forest import Branch, Nodes, Reads, build, lay_out, sees
 
 Road = Literal["packed", "plain"]
@@ -77,14 +77,11 @@ class Backbone:
         road: Road = "plain",
         prefixes: Prefixes | None = None,
     ) -> None:
-        self.model, self.prefixes = model, prefixes
-        self.config = text_config(model.config)
-        self.road = road
-        self.parts: Parts = locate(model)
-        self.depth = len(self.parts.blocks)
+        self.model, self.road, self.prefixes = model, road, prefixes
+        self.config, self.parts = text_config(model.config), locate(model)
+        self.depth, self.context = len(self.parts.blocks), context_length(model.config)
         modules = self.parts.trunk.modules()
         self._ropes = [m for m in modules if hasattr(m, "max_seq_len_cached")]
-        self.context = context_length(model.config)
         self.lock = _LOCKS.setdefault(self.parts.trunk, threading.RLock())
 
     def on(self, road: Road, prefixes: Prefixes | None = None) -> "Backbone":
@@ -105,7 +102,7 @@ class Backbone:
     @torch.inference_mode()
     def states(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int = 8192
-    ) -> States:
+    ) -> HiddenStates:
         """Compute the states of all branches at `depths`; later blocks do not run.
 
         Raises:
@@ -136,7 +133,7 @@ class Backbone:
 
     def _states(
         self, branches: Sequence[Branch], capture: "_Capture", padded_tokens: int
-    ) -> States:
+    ) -> HiddenStates:
         # Some models choose rope frequencies by the longest sequence of a batch, so that only
         # branches of one class may share a batch. Most models have a single class.
         classes: dict[int, list[int]] = {}
@@ -152,7 +149,7 @@ class Backbone:
 
     def _run_halving(
         self, branches: Sequence[Branch], places: list[int], capture: "_Capture"
-    ) -> list[tuple[list[int], States]]:
+    ) -> list[tuple[list[int], HiddenStates]]:
         """Run the branches as one batch, or in halves if the device runs out of memory."""
         try:
             with self.lock, evaluating(self.model), _fresh_rope(self._ropes):
@@ -169,7 +166,7 @@ class Backbone:
         halves = places[:middle], places[middle:]
         return [s for half in halves for s in self._run_halving(branches, half, capture)]
 
-    def _run(self, branches: list[Branch], capture: "_Capture") -> States:
+    def _run(self, branches: list[Branch], capture: "_Capture") -> HiddenStates:
         if self.road == "plain":
             ids, reads = lay_out(branches)
             # `lay_out` has one row per distinct sequence, in this order.
@@ -186,7 +183,7 @@ class Backbone:
         self.prefixes.keep(row, capture.deepest)
         return states
 
-    def _run_packed(self, row: PackedRow, capture: "_Capture") -> States:
+    def _run_packed(self, row: PackedRow, capture: "_Capture") -> HiddenStates:
         tile = TILE_POOLED if capture.pools else TILE
         with _forest_attention(self.config, ForestAttention(row, self.attention, tile)):
             forest = row.forest
@@ -205,7 +202,7 @@ class Backbone:
         reads: Reads,
         capture: "_Capture",
         inputs: dict[str, Tensor],
-    ) -> States:
+    ) -> HiddenStates:
         hidden: dict[int, Tensor] = {}
         lengths = self._tensor(np.bincount(reads.branch))
         rows = self._tensor(reads.rows[reads.row] if capture.pools else reads.rows)
@@ -222,7 +219,9 @@ class Backbone:
         with watching(self.parts, capture.depths, store), contextlib.suppress(_StopForward):
             self.parts.trunk(input_ids=self._tensor(ids), use_cache=False, **inputs)
         means = np.arange(len(lengths))  # one row per branch
-        return States(hidden, Reads(means, means, 0 * means, means) if capture.pools else reads)
+        return HiddenStates(
+            hidden, Reads(means, means, 0 * means, means) if capture.pools else reads
+        )
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return on_device(array, self.device)
@@ -318,25 +317,20 @@ class ForestAttention:
 
     def _layout(self, window: int | None, device: torch.device) -> Layout:
         """Return the tiles for a sliding window on a device, computed once."""
-        key = (window, device)
-        if key not in self._layouts:
-            ends, positions = (
-                on_device(x.astype(np.int32), device)
-                for x in (self.row.forest.ends, self.row.forest.positions)
-            )
-            self._layouts[key] = self._make_layout(ends, positions, window)
-        return self._layouts[key]
-
-    def _make_layout(self, ends: Tensor, positions: Tensor, window: int | None) -> Layout:
-        device, nodes, places = ends.device, self.row.nodes, self.row.places
-        layout = []
-        size = TILE_CUDA if device.type == "cuda" else self.tile
-        for a, b in tiles(self.row.forest.positions[nodes], size):
+        if (key := (window, device)) in self._layouts:
+            return self._layouts[key]
+        forest, nodes, layout = self.row.forest, self.row.nodes, self._layouts.setdefault(key, [])
+        ends, positions = (
+            on_device(x.astype(np.int32), device) for x in (forest.ends, forest.positions)
+        )
+        for a, b in tiles(
+            forest.positions[nodes], TILE_CUDA if device.type == "cuda" else self.tile
+        ):
             between = np.arange(nodes[a], nodes[b - 1] + 1)
-            visible = np.append(self.row.forest.ancestors(int(nodes[a])), between)
+            visible = np.append(forest.ancestors(int(nodes[a])), between)
             queries, keys = on_device(nodes[a:b, None], device), on_device(visible, device)
             mask = sees(queries, keys, ends, positions, window)[None, None]
-            layout.append(((a, b), on_device(places[visible], device), mask))
+            layout.append(((a, b), on_device(self.row.places[visible], device), mask))
         return layout
 
 
@@ -374,7 +368,9 @@ def _forest_attention(config: Any, attention: ForestAttention) -> Iterator[None]
 def _implementation(module: nn.Module, name: str) -> Callable[..., tuple[Tensor, Any]]:
     """Return the attention function of a name; each family has an eager one."""
     if name == "eager":
-        eager: Callable[..., Any] = sys.modules[type(module).__module__].eager_attention_forward
+        eager: Callable[..., tuple[Tensor, Any]] = sys.modules[
+            type(module).__module__
+        ].eager_attention_forward
         return eager
     return ALL_ATTENTION_FUNCTIONS[name]  # type: ignore[no-any-return]
 
@@ -447,25 +443,18 @@ def _padded_batches(branches: Sequence[Branch], places: list[int], tokens: int) 
     return batches
 
 
-def _join(pieces: list[tuple[list[int], States]]) -> States:
+def _join(pieces: list[tuple[list[int], HiddenStates]]) -> HiddenStates:
     """Join the states of batches, whose branches have the given indices."""
     if len(pieces) == 1 and pieces[0][0] == list(range(len(pieces[0][0]))):
         return pieces[0][1]  # one batch in the caller's order
+    states = [states for _, states in pieces]
+    hidden = {depth: torch.cat([s.hidden[depth] for s in states]) for depth in states[0].hidden}
     # Rows are numbered on from piece to piece, and stay in the order of the pieces. Only the
     # targets are sorted by branch, so that they are in the caller's order.
-    rows, row, token, branch = [], [], [], []
-    offset = 0
-    for places, states in pieces:
-        reads = states.reads
-        rows.append(np.arange(len(reads.rows)) + offset)
-        row.append(reads.row + offset)
-        token.append(reads.token)
-        branch.append(np.asarray(places)[reads.branch])
-        offset += len(reads.rows)
-    order = np.argsort(np.concatenate(branch), kind="stable")
-    hidden = {
-        depth: torch.cat([states.hidden[depth] for _, states in pieces])
-        for depth in pieces[0][1].hidden
-    }
-    joined = (np.concatenate(x)[order] for x in (row, token, branch))
-    return States(hidden, Reads(np.concatenate(rows), *joined))
+    offsets = np.cumsum([0, *(len(s.reads.rows) for s in states)])
+    row = np.concatenate([s.reads.row + o for s, o in zip(states, offsets, strict=False)])
+    token = np.concatenate([s.reads.token for s in states])
+    branch = np.concatenate([np.asarray(places)[s.reads.branch] for places, s in pieces])
+    order = np.argsort(branch, kind="stable")
+    reads = Reads(np.arange(offsets[-1]), row[order], token[order], branch[order])
+    return HiddenStates(hidden, reads)

@@ -63,7 +63,7 @@ def _files(options: LoadOptions) -> Any:
         return "carried"  # part of the package, whose version is compared too
     path = Path(options.name).expanduser()
     if options.name.startswith(named.PREFIX):
-        path = named.find(named.entry(options.name)) or path
+        path = named.entry(options.name).place or path
     elif options.gguf is not None:
         path /= options.gguf
     if path.is_file():

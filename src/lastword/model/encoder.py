@@ -209,7 +209,7 @@ def is_encoder(name: str) -> bool:
 
 def installed(name: str) -> bool:
     """Return True if `lastword get` has downloaded the encoder of a name."""
-    return is_encoder(name) and named.find(named.entry(name)) is not None
+    return is_encoder(name) and named.entry(name).place is not None
 
 
 def batches(lengths: Sequence[int]) -> Iterator[list[int]]:

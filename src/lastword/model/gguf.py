@@ -6,7 +6,6 @@ llama.cpp does. It refuses files with other contents that transformers does not 
 """
 
 import json
-import logging
 import math
 import os
 import re
@@ -17,7 +16,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -33,7 +32,7 @@ from lastword.errors import CheckpointError, ModelError, UnsupportedModelError
 from lastword.files.wording import counted
 from lastword.model import memory, named
 from lastword.model.options import LoadOptions
-from lastword.model.splitters import PRE, is_bpe, settle_splitter
+from lastword.model.splitters import is_bpe, settle_splitter
 from lastword.model.weights import hub
 from lastword.model.weights.identity import cache_folder, file_digest, text_digest
 from lastword.model.whole import require_whole
@@ -60,9 +59,7 @@ _LONG_FACTORS = "rope_factors_long.weight"
 _GATE_AND_UP = re.compile(r"model\.layers\.(\d+)\.mlp\.experts\.gate_up_proj")
 _MALFORMED = (struct.error, ValueError, TypeError, ArithmeticError, LookupError, MemoryError)
 _FACTS = "gguf.json"  # in a converted folder: what the record says about the file
-_FORMAT = 2  # raise it if the contents of converted folders change
-
-_log = logging.getLogger("lastword")
+_FORMAT = 3  # raise it if the contents of converted folders change
 
 
 @dataclass(frozen=True)
@@ -111,15 +108,10 @@ def read_header(path: Path) -> Header:
     try:
         table = GgufHeader.from_file(str(path))
         values, _ = read_gguf_metadata(str(path))
-        tensors = {
-            t.name: (
-                t.shape,
-                GGMLQuantizationType(t.ggml_type).name,
-                table.data_start + t.offset,
-                t.nbytes,
-            )
-            for t in table.tensors
-        }
+        tensors = {}
+        for t in table.tensors:
+            kind, start = GGMLQuantizationType(t.ggml_type).name, table.data_start + t.offset
+            tensors[t.name] = (t.shape, kind, start, t.nbytes)
         stop = max((start + size for *_, start, size in tensors.values()), default=0)
     except _MALFORMED as error:
         raise CheckpointError(f"{path} has no readable GGUF header: {error!r:.200}") from error
@@ -130,22 +122,14 @@ def read_header(path: Path) -> Header:
     return Header(path, values, tensors, table.dtype or torch.float32)
 
 
-class Converted(NamedTuple):
-    """A GGUF file as a folder that is loaded like any other checkpoint.
-
-    Attributes:
-        options: The options of the load, with that folder as the model.
-        facts: The file's name, commit, SHA-256 and quantisation, for the record.
-    """
-
-    options: LoadOptions
-    facts: dict[str, str | None]
-
-
-def convert(options: LoadOptions) -> Converted | None:
+def convert(options: LoadOptions) -> tuple[LoadOptions, dict[str, str | None]] | None:
     """Return the folder of the options' GGUF file, converted if need be; None for other models.
 
     A file on a hub is downloaded.
+
+    Returns:
+        The options of the load with that folder as the model, and the file's name, commit, SHA-256
+        and quantisation, for the record.
 
     Raises:
         InputError: An unknown name that begins with `lastword/`.
@@ -173,32 +157,23 @@ def convert(options: LoadOptions) -> Converted | None:
     if not place.is_dir():
         _convert(read_header(path), place)
     facts = json.loads((place / _FACTS).read_text(encoding="utf-8"))
-    if facts.pop("splitter") is None:
-        _log.warning(
-            "%s has no %s: its text is split by llama.cpp's default rule, which may not be the "
-            "model's",
-            *(path, PRE),
-        )
     folder = replace(options, model=place, gguf=None, revision=None)
-    return Converted(folder, {"gguf": path.name, "revision": commit, **facts})
+    return folder, {"gguf": path.name, "revision": commit, **facts}
 
 
 def _convert(header: Header, place: Path) -> None:
     """Write the dequantised model and its tokenizer into a folder, which appears whole."""
-    path = header.path
+    path, kind = header.path, header.quantisation
     _require_supported(header)
     values = sum(math.prod(shape) for shape, *_ in header.tensors.values())
     memory.refuse_too_large(str(path), values * header.dtype.itemsize, torch.device("cpu"))
     model = _dequantise(header)
-    kind = header.quantisation
+    plain = kind in ("F32", "F16", "BF16")
     facts = {
         "gguf_sha256": file_digest(path),
-        # The name of its rule for splitting text; None if it has none.
-        "splitter": header.values.get(PRE, None if is_bpe(header.values) else ""),
-        "quantisation": kind if kind in ("F32", "F16", "BF16") else f"{kind} (GGUF), dequantised",
+        "quantisation": kind if plain else f"{kind} (GGUF), dequantised",
     }
-    fast: Any = PreTrainedTokenizerFast
-    tokenizer = fast.from_pretrained(str(path.parent), gguf_file=path.name)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(str(path.parent), gguf_file=path.name)
     settle_splitter(tokenizer, header.values, str(path))
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -219,24 +194,18 @@ def _convert(header: Header, place: Path) -> None:
 
 
 def _require_supported(header: Header) -> None:
-    """Refuse an architecture or a scaling of positions that transformers does not read."""
+    """Refuse an architecture, a scaling of positions or a tokenizer that is not read here."""
     kind = header.architecture
-    if kind not in ARCHITECTURES:
-        raise UnsupportedModelError(
-            f"{header.path} has architecture {kind}, which is not read from GGUF here: take the "
-            "model's safetensors"
-        )
     scaling = header.values.get(f"{kind}.rope.scaling.type", "none")
-    if _LONG_FACTORS in header.tensors or scaling != "none":
-        raise UnsupportedModelError(
-            f"{header.path} scales its positions ({scaling}), which transformers does not read "
-            "from GGUF: take the model's safetensors"
-        )
-    if is_bpe(header.values) and _MERGES not in header.values:
-        raise CheckpointError(
-            f"{header.path} has no {_MERGES}, without which its text cannot be split into tokens: "
-            "convert the model again"
-        )
+    why = None
+    if kind not in ARCHITECTURES:
+        why = f"has architecture {kind}, which is not read from GGUF here"
+    elif _LONG_FACTORS in header.tensors or scaling != "none":
+        why = f"scales its positions ({scaling}), which transformers does not read from GGUF"
+    elif is_bpe(header.values) and _MERGES not in header.values:
+        why = f"has no {_MERGES}, without which its text cannot be split into tokens"
+    if why is not None:
+        raise UnsupportedModelError(f"{header.path} {why}: take the model's safetensors")
 
 
 def _dequantise(header: Header) -> PreTrainedModel:

@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +22,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
     AutoTokenizer,
+    PretrainedConfig,
     PreTrainedModel,
 )
 from transformers.models.auto.modeling_auto import (
@@ -38,8 +39,8 @@ from lastword.model.parts import text_config
 from lastword.model.readout import dtype_name
 from lastword.model.weights import hub
 from lastword.model.weights.checkpoint import (
-    LocalFiles,
     SafetensorsCheckpoint,
+    local_files,
     open_local,
     read_json,
 )
@@ -54,6 +55,7 @@ _log = logging.getLogger("lastword")
 _MESSAGE_LENGTH = 500  # characters; a tokenizer's error may quote its whole regular expression
 _BASE = "base_model_name_or_path"  # in an adapter's config, beside `revision`
 _ADAPTER_WEIGHTS = "adapter_model.safetensors"
+_TOKENIZER_FILES = ("*token*", "vocab*", "*.model")
 
 
 @dataclass(frozen=True)
@@ -85,26 +87,18 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """The place of a model's files.
+class _Plan:
+    """The way weights are loaded.
 
     Attributes:
         base: The options, with the folder or the commit of the weights.
         adapter: The folder of an adapter to merge into them.
-        facts: Facts of a GGUF file, for the record.
+        method: The method of a stored quantisation.
     """
 
     base: LoadOptions
-    adapter: Path | None = None
-    facts: dict[str, str | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """The way weights are loaded; the method of a stored quantisation, which loading changes."""
-
-    base: LoadOptions
-    config: Any
+    adapter: Path | None
+    config: PretrainedConfig
     dtype: torch.dtype
     device: torch.device
     method: str | None
@@ -125,28 +119,25 @@ def load(options: LoadOptions) -> Loaded:
     if options.embedded is not None:
         source = options.names(options.name) | {"asked": load_digest(options)}
         return Loaded(*embedded.load(options.embedded), source)
-    place = _find(options)
-    with in_one_line(place.base.label):
-        plan = _plan(place.base)
+    base, adapter, facts = _find(options)
+    with in_one_line(base.label):
+        plan = _plan(base, adapter)
         checkpoint = _open_checkpoint(plan.base)
         if checkpoint is not None:
             _require_fit(plan, checkpoint)
         model = _load_model(plan)
-        if place.adapter is not None:
-            model = _merge(model, place.adapter, plan)
-    name = options.label if place.adapter is None else str(place.adapter)
-    source = options.names(name) | {
+    source = options.names(options.label if adapter is None else str(adapter)) | {
         "revision": plan.base.revision,
         "dtype": dtype_name(plan.dtype),
         "device": _placed(model, plan.device),
         "quantisation": quantisation.describe(model, plan.method),
         "asked": load_digest(options),
-        **place.facts,
+        **facts,
     }
-    if place.adapter is not None:
+    if adapter is not None:
         source["base"] = plan.base.name
-    exact = checkpoint is not None and place.adapter is None
-    tokenizer = _load_tokenizer(replace(place, base=plan.base))
+    exact = checkpoint is not None and adapter is None
+    tokenizer = _load_tokenizer(plan.base, adapter)
     return Loaded(model, tokenizer, source, plan.base if exact else None)
 
 
@@ -158,48 +149,49 @@ def load_tokenizer(options: LoadOptions) -> Tokenizer:
     """
     if options.embedded is not None:
         return embedded.load(options.embedded)[1]
-    return _load_tokenizer(_find(options))
+    base, adapter, _ = _find(options)
+    return _load_tokenizer(base, adapter)
 
 
-def _find(options: LoadOptions) -> _Place:
-    """Return the place of a model's files; a GGUF file is converted, and an adapter has a base."""
+def _find(options: LoadOptions) -> tuple[LoadOptions, Path | None, dict[str, str | None]]:
+    """Return the options of the weights, an adapter to merge, and the facts of a GGUF file."""
     with in_one_line(options.label):
-        converted = gguf.convert(options)
-    if converted is not None:
-        return _Place(converted.options, facts=converted.facts)
+        if (converted := gguf.convert(options)) is not None:
+            return converted[0], None, converted[1]
     folder = Path(options.name).expanduser()
     if not options.name.startswith((".", "/", "~")):
         if not folder.is_dir():
             hub.require_name(options.name, options.revision)
-        return _Place(options)
+        return options, None, {}
     base = replace(options, model=str(folder))
     if is_adapter(folder):
-        return _adapter_place(base, folder)
+        return _base_of(folder, base), folder, {}
     if not (folder / "config.json").is_file():
         raise ModelError(f"no model at {folder}: expected a folder with config.json")
-    return _Place(base)
+    return base, None, {}
 
 
-def _adapter_place(options: LoadOptions, folder: Path) -> _Place:
+def _base_of(adapter: Path, options: LoadOptions) -> LoadOptions:
+    """Return the options of the model that an adapter was made for."""
     if options.quantize is not None:
         raise ModelError(
-            f"{folder} is an adapter, which cannot be merged into quantised weights: merge it and "
+            f"{adapter} is an adapter, which cannot be merged into quantised weights: merge it and "
             "save the model, then quantise that"
         )
-    config = read_json(LocalFiles(folder), ADAPTER) or {}
+    config = read_json(local_files(adapter), ADAPTER) or {}
     name, revision = config.get(_BASE), config.get("revision")
-    weights = (folder / _ADAPTER_WEIGHTS).is_file()  # without it, PEFT would read a pickle
+    weights = (adapter / _ADAPTER_WEIGHTS).is_file()  # without it, PEFT would read a pickle
     if not (weights and isinstance(name, str) and isinstance(revision, str | None)):
         raise ModelError(
-            f"{folder} needs {_ADAPTER_WEIGHTS} and, in {ADAPTER}, {_BASE}: get it whole, or merge "
-            "it and save the model"
+            f"{adapter} needs {_ADAPTER_WEIGHTS} and, in {ADAPTER}, {_BASE}: get it whole, or "
+            "merge it and save the model"
         )
     if not Path(name).is_dir():
         hub.require_name(name, revision)
-    return _Place(replace(options, model=name, revision=revision), folder)
+    return replace(options, model=name, revision=revision)
 
 
-def _plan(base: LoadOptions) -> _Plan:
+def _plan(base: LoadOptions, adapter: Path | None) -> _Plan:
     """Return how weights are loaded, from the config; refuse a model that cannot be read."""
     device = device_of(base.device)
     if not Path(base.name).is_dir():  # one commit for a branch or tag, so that all files are of it
@@ -211,23 +203,18 @@ def _plan(base: LoadOptions) -> _Plan:
     method = quantisation.stored_method(config)
     if method and base.quantize:
         raise ModelError(f"{base.label} is quantised already ({method}): leave quantize out")
-    return _Plan(base, config, _dtype_of(base, config, device), device, method)
+    return _Plan(base, adapter, config, _dtype_of(base, config, device), device, method)
 
 
-def _require_decoder(base: LoadOptions, config: Any) -> None:
+def _require_decoder(base: LoadOptions, config: PretrainedConfig) -> None:
     """Refuse a model that is not a decoder-only language model, or too shallow for the window."""
     kind, text = config.model_type, text_config(config)
-    if config.is_encoder_decoder:
-        raise UnsupportedModelError(
-            f"{base.label} is an encoder-decoder ({kind}): lastword reads decoder-only language "
-            "models"
-        )
     remote = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
-    causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or hasattr(config, "text_config")
-    if not (causal or remote):
+    causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or hasattr(config, "text_config") or remote
+    if config.is_encoder_decoder or not causal:
+        what = "an encoder-decoder" if config.is_encoder_decoder else "not a language model"
         raise UnsupportedModelError(
-            f"{base.label} is not a language model with a head ({kind}): lastword reads "
-            "decoder-only ones"
+            f"{base.label} is {what} ({kind}): lastword reads decoder-only language models"
         )
     if (depth := getattr(text, "num_hidden_layers", None)) is not None:
         (base.theta or Theta()).window(depth)
@@ -273,13 +260,13 @@ def _require_fit(plan: _Plan, checkpoint: SafetensorsCheckpoint) -> None:
             f"the config of {plan.base.label} has {depth} blocks, and its checkpoint only "
             f"{len(checkpoint.names)} tensors: correct the config"
         )
-    if plan.base.device_map is None:
-        size = memory.weight_bytes(checkpoint, plan.dtype, plan.base.quantize, plan.dequantised)
+    if plan.base.device_map is None and plan.base.quantize is None:
+        size = memory.weight_bytes(checkpoint, plan.dtype, plan.dequantised)
         memory.refuse_too_large(plan.base.label, size, plan.device)
 
 
 def _load_model(plan: _Plan) -> PreTrainedModel:
-    """Return the model on its devices; refuse an incomplete one."""
+    """Return the model on its devices, with its adapter merged; refuse an incomplete one."""
     base, placement = plan.base, _placement(plan)
     quantisation.drop_outliers(plan.config)
     # bitsandbytes logs the dtype of its rounding at every matrix product.
@@ -314,6 +301,8 @@ def _load_model(plan: _Plan) -> PreTrainedModel:
         )
     if plan.method is not None:
         _cast_rest(model, plan.dtype)
+    if plan.adapter is not None:
+        model = _merge(model, plan.adapter, base)
     return cast(PreTrainedModel, model if "device_map" in placement else model.to(plan.device))
 
 
@@ -341,7 +330,7 @@ def _placement(plan: _Plan) -> dict[str, Any]:
     return {}
 
 
-def _merge(model: PreTrainedModel, adapter: Path, plan: _Plan) -> PreTrainedModel:
+def _merge(model: PreTrainedModel, adapter: Path, base: LoadOptions) -> PreTrainedModel:
     """Return the model with an adapter merged into its weights by PEFT."""
     if find_spec("peft") is None:
         raise ModelError(f"{adapter} is an adapter, and merging it needs peft: pip install peft")
@@ -353,21 +342,18 @@ def _merge(model: PreTrainedModel, adapter: Path, plan: _Plan) -> PreTrainedMode
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # PEFT does not check the adapter's config: any error may come
-        why = f"does not fit {plan.base.name}: {one_line(error)[:200]}"
+        why = f"does not fit {base.name}: {one_line(error)[:200]}"
         raise ModelError(f"the adapter {adapter} {why}") from error
     return cast(PreTrainedModel, merged)
 
 
-_TOKENIZER_FILES = ("*token*", "vocab*", "*.model")
-
-
-def _load_tokenizer(place: _Place) -> Tokenizer:
+def _load_tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
     """Load the adapter's tokenizer if it has one, else the model's, of the loaded commit."""
-    base = place.base
-    if place.adapter is not None and (place.adapter / "tokenizer_config.json").is_file():
-        base = replace(base, model=str(place.adapter), revision=None)
+    if adapter is not None and (adapter / "tokenizer_config.json").is_file():
+        base = replace(base, model=str(adapter), revision=None)
     folder = Path(base.name)
-    if folder.is_dir() and not any(n for p in _TOKENIZER_FILES for n in folder.glob(p)):
+    files = (file for pattern in _TOKENIZER_FILES for file in folder.glob(pattern))
+    if folder.is_dir() and next(files, None) is None:
         raise ModelError(
             f"{folder} has no files of a tokenizer: expected tokenizer.json or tokenizer.model. "
             "Copy them from where the model comes from"
@@ -420,7 +406,7 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-def _dtype_of(base: LoadOptions, config: Any, device: torch.device) -> torch.dtype:
+def _dtype_of(base: LoadOptions, config: PretrainedConfig, device: torch.device) -> torch.dtype:
     """Return the dtype of a model's loaded weights, from the options and the config."""
     if base.dtype != "auto":
         return cast(torch.dtype, getattr(torch, base.dtype))
@@ -436,9 +422,6 @@ def _dtype_of(base: LoadOptions, config: Any, device: torch.device) -> torch.dty
 
 
 def _placed(model: PreTrainedModel, device: torch.device) -> str:
-    """Return the device, or the number of modules per device if accelerate spread the model."""
-    places = getattr(model, "hf_device_map", None)
-    if not places or len(set(map(str, places.values()))) == 1:
-        return str(device)
-    names = [str(p) if not isinstance(p, int) else f"cuda:{p}" for p in places.values()]
-    return ", ".join(f"{name} ({names.count(name)} modules)" for name in sorted(set(names)))
+    """Return the device, or all devices if accelerate spread the model."""
+    places = {str(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}
+    return ", ".join(sorted(places)) if len(places) > 1 else str(device)

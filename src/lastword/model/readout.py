@@ -41,7 +41,7 @@ LEAST = -80.0
 
 
 @dataclass(frozen=True)
-class States:
+class HiddenStates:
     """Residual-stream states of a batch at its read rows, in the model's dtype.
 
     Attributes:
@@ -53,7 +53,7 @@ class States:
 
 
 @dataclass(frozen=True)
-class Reading:
+class TokenScores:
     """The log-probabilities and scores of a set of predicted tokens.
 
     Attributes:
@@ -131,11 +131,11 @@ class Readout:
     @torch.inference_mode()
     def read(
         self,
-        states: States,
+        states: HiddenStates,
         targets: Int[np.ndarray, " targets"],
         depths: Sequence[int],
         scorers: Sequence[TokenScorer] = (),
-    ) -> Reading:
+    ) -> TokenScores:
         """Read log-probabilities of predicted tokens at some depths, and token scorers' scores."""
         # Depth L is read from its logits too, so that its log-probabilities are the model's to the
         # last bit: sums over pieces of the vocabulary round differently.
@@ -148,33 +148,35 @@ class Readout:
         faults = reading.faults
         for depth in reversed(direct):  # the first fault of a row counts
             faults = np.where(np.isfinite(log_probs[depth]), faults, depth)
-        return Reading({d: log_probs[d] for d in depths}, reading.scores, faults)
+        return TokenScores({d: log_probs[d] for d in depths}, reading.scores, faults)
 
     def _read_logits(
         self,
-        states: States,
+        states: HiddenStates,
         targets: Int[np.ndarray, " targets"],
         depths: Sequence[int],
         scorers: Sequence[TokenScorer],
-    ) -> Reading:
+    ) -> TokenScores:
         """Read from logits, tile by tile. Scorers share them."""
         if not depths:
-            return Reading({}, [], np.full(len(targets), -1))
+            return TokenScores({}, [], np.full(len(targets), -1))
         tiles = [*_cut(states.reads, targets, self.tile_rows)]
         parts = [self._read_tile(states, tile, depths, scorers) for tile in tiles]
         order = np.concatenate([tile[3] for tile in tiles]).argsort()
         values = torch.cat([values for values, _ in parts], dim=1).cpu().numpy()[:, order]
         faults = torch.cat([faults for _, faults in parts]).cpu().numpy()[order]
-        return Reading(dict(zip(depths, values, strict=False)), list(values[len(depths) :]), faults)
+        return TokenScores(
+            dict(zip(depths, values, strict=False)), list(values[len(depths) :]), faults
+        )
 
     def _read_tile(
         self,
-        states: States,
+        states: HiddenStates,
         indices: _Indices,
         depths: Sequence[int],
         scorers: Sequence[TokenScorer],
     ) -> tuple[Float[Tensor, "readings some"], Int[Tensor, " some"]]:
-        """Return log-probabilities by depth, then the scorers' scores; and faults by `Reading`."""
+        """Return log-probabilities by depth, then the scorers' scores; and faults."""
         rows, row, token = (on_device(x, self.device) for x in indices[:3])
         tile, scored = Tile({}, {}, {}, row, token), {d for s in scorers for d in s.depths}
         values = []
@@ -197,7 +199,7 @@ class Readout:
         return torch.stack(values), faults[row]
 
     def _read_direct(
-        self, states: States, targets: Int[np.ndarray, " targets"], depths: Sequence[int]
+        self, states: HiddenStates, targets: Int[np.ndarray, " targets"], depths: Sequence[int]
     ) -> dict[int, Float[np.ndarray, " targets"]]:
         """Read without storing logits, at all depths at once; NaN if a logit is not finite."""
         if self._direct is None or not depths:
@@ -327,7 +329,9 @@ def _reduced_in_place(logits: Logits) -> tuple[Float[Tensor, " rows"], Float[Ten
     return torch.cat(sums), torch.cat(lows)
 
 
-def _rows(states: States, depth: int, rows: Int[Tensor, " some"]) -> Float[Tensor, "some width"]:
+def _rows(
+    states: HiddenStates, depth: int, rows: Int[Tensor, " some"]
+) -> Float[Tensor, "some width"]:
     """Return the states of rows at a depth, on the device of `rows`; blocks may be on others."""
     hidden = states.hidden[depth]
     return hidden.index_select(0, rows.to(hidden.device)).to(rows.device)

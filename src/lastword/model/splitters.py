@@ -10,7 +10,7 @@ from typing import Any
 
 from lastword.errors import CheckpointError
 
-PRE = "tokenizer.ggml.pre"
+_PRE = "tokenizer.ggml.pre"
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
 _QWEN2 = (
     r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
@@ -42,13 +42,13 @@ def settle_splitter(tokenizer: Any, values: Mapping[str, Any], label: str) -> No
     from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
     from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 
-    name = values.get(PRE)
+    name = values.get(_PRE)
     if name in GGUF_PRE_TOKENIZER_SPLITS:
         return
-    if (rules := _RULES.get(str(name or "default"))) is None:
+    if (rules := _RULES.get(str(name))) is None:
+        rule = f"as {name!r:.60}, which is not known here" if name else "by a rule that it omits"
         raise CheckpointError(
-            f"{label} splits its text as {name!r:.60} ({PRE}), which is not known here: take the "
-            "model's safetensors"
+            f"{label} splits its text {rule} ({_PRE}): take the model's safetensors"
         )
     splits = [Split(Regex(rule), "isolated") for rule in rules]
     last = ByteLevel(add_prefix_space=False, use_regex=False)

@@ -35,25 +35,21 @@ def require_whole(
         ModelError: It is not whole.
     """
     kind = type(model).__name__
-    if wrong := sorted(name for name, *_ in info["mismatched_keys"]):
-        raise ModelError(
-            f"{label} has {counted(len(wrong), 'tensor')} of other shapes than its config says "
-            f"({_first(wrong)}): the config is not that of these weights, or transformers does not "
-            f"read this {kind} whole"
-        )
-    if absent := sorted(name for name in info["missing_keys"] if not ignored.search(name)):
-        raise ModelError(
-            f"{label} lacks {counted(len(absent), 'tensor')} of {kind} ({_first(absent)}): take "
-            "the whole checkpoint"
-        )
-    if unused := sorted(name for name in info["unexpected_keys"] if not ignored.search(name)):
-        raise ModelError(
-            f"{label} stores {counted(len(unused), 'tensor')} that {kind} does not use "
-            f"({_first(unused)}): its config is not that of these weights, or it is another kind "
-            "of model. Correct the config, or remove the tensors"
-        )
-
-
-def _first(names: list[str]) -> str:
-    """Return the first three names."""
-    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    for key, verb, what, advice in (
+        (
+            *("mismatched_keys", "has", "of other shapes than its config says"),
+            f"the config is not that of these weights, or transformers does not read this {kind} "
+            "whole",
+        ),
+        ("missing_keys", "lacks", f"of {kind}", "take the whole checkpoint"),
+        (
+            *("unexpected_keys", "stores", f"that {kind} does not use"),
+            "its config is not that of these weights, or it is another kind of model. Correct the "
+            "config, or remove the tensors",
+        ),
+    ):
+        names = (name if isinstance(name, str) else name[0] for name in info[key])
+        if wrong := sorted(name for name in names if not ignored.search(name)):
+            first = ", ".join(wrong[:3]) + (", ..." if len(wrong) > 3 else "")
+            count = counted(len(wrong), "tensor")
+            raise ModelError(f"{label} {verb} {count} {what} ({first}): {advice}")

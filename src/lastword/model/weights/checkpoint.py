@@ -7,16 +7,18 @@ safetensors reads only local files. A model in memory is read from its state dic
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from lastword.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -42,37 +44,32 @@ _DTYPES = {
 Config = dict[str, Any]
 
 
-class Files(Protocol):
-    """A flat set of files that can be read by byte range; `label` names it in messages."""
+class Files(NamedTuple):
+    """The files of a folder, or of a commit on a hub, which are read by byte range.
 
-    @property
-    def label(self) -> str:
-        """A path, or a name on a hub."""
+    Attributes:
+        label: The folder's path, or the model's name on the hub.
+        read: Function that returns the bytes of a file from a start to a stop (None: its end);
+            None if there is no such file.
+    """
 
-    def read(self, file: str, start: int = 0, stop: int | None = None) -> bytearray | None:
-        """Return bytes `start` to `stop` (None: the end) of a file; None if there is no file."""
+    label: str
+    read: Callable[[str, int, int | None], bytearray | None]
 
 
-@dataclass(frozen=True)
-class LocalFiles:
-    """The files of a folder."""
+def local_files(folder: Path) -> Files:
+    """Return the files of a folder."""
 
-    folder: Path
-
-    @property
-    def label(self) -> str:
-        """The folder's path."""
-        return str(self.folder)
-
-    def read(self, file: str, start: int = 0, stop: int | None = None) -> bytearray | None:
-        """Return bytes of a file in the folder; None if it does not exist."""
-        path = self.folder / file
+    def read(file: str, start: int, stop: int | None) -> bytearray | None:
+        path = folder / file
         if not path.is_file():
             return None
         size = path.stat().st_size  # a damaged header may give any number
         with path.open("rb") as handle:
             handle.seek(min(start, size))
             return bytearray(handle.read(max(min(size if stop is None else stop, size) - start, 0)))
+
+    return Files(str(folder), read)
 
 
 class Checkpoint(ABC):
@@ -97,8 +94,7 @@ class Checkpoint(ABC):
         """
 
 
-@dataclass(frozen=True)
-class TensorInfo:
+class TensorInfo(NamedTuple):
     """The entry of a tensor in a file's header.
 
     Attributes:
@@ -133,7 +129,7 @@ class SafetensorsCheckpoint(Checkpoint):
     @property
     def is_whole(self) -> bool:
         """True if no file is missing."""
-        return all(self._files.read(file, 0, 1) for file in set(self._shards.values()))
+        return all(self._files.read(file, 0, 1) for file in {*self._shards.values()})
 
     def header(self, file: str) -> dict[str, TensorInfo]:
         """Return the entries of all tensors of a file, by name."""
@@ -157,8 +153,7 @@ class SafetensorsCheckpoint(Checkpoint):
     def tensors(self) -> Iterator[tuple[str, TensorInfo]]:
         """Yield the name and entry of every tensor, from the headers."""
         for file in dict.fromkeys(self._shards.values()):
-            header = self.header(file)
-            yield from ((n, i) for n, i in header.items() if self._shards.get(n) == file)
+            yield from self.header(file).items()
 
     def read(self, name: str) -> Shaped[Tensor, "..."]:
         """Return the tensor of a name."""
@@ -166,9 +161,8 @@ class SafetensorsCheckpoint(Checkpoint):
         if name not in self.header(file):
             raise CheckpointError(f"{self.label}/{file} lacks {name}, which is in the index")
         info = self.header(file)[name]
-        if info.dtype not in _DTYPES:
+        if (dtype := _DTYPES.get(info.dtype)) is None:
             raise CheckpointError(f"{name} of {self.label} has dtype {info.dtype}, not known here")
-        dtype = _DTYPES[info.dtype]
         if info.stop - info.start != math.prod(info.shape) * dtype.itemsize:
             raise CheckpointError(
                 f"{self.label}/{file} gives {name} a range that does not fit its shape"
@@ -191,9 +185,8 @@ class SafetensorsCheckpoint(Checkpoint):
 class ModelCheckpoint(Checkpoint):
     """The state dict of a transformers model in memory."""
 
-    def __init__(self, model: nn.Module) -> None:
-        config: Any = model.config
-        super().__init__(type(model).__name__, config.to_dict())
+    def __init__(self, model: "PreTrainedModel") -> None:
+        super().__init__(type(model).__name__, model.config.to_dict())
         self._model = model
         self._state = {n: t for n, t in model.state_dict().items() if isinstance(t, Tensor)}
         self.names = frozenset(self._state)
@@ -218,12 +211,13 @@ def open_local(folder: Path) -> SafetensorsCheckpoint:
     Raises:
         CheckpointError: Config or safetensors are missing, or cannot be read.
     """
-    files = LocalFiles(folder)
-    config = read_json(files, "config.json")
-    if config is None:
-        raise CheckpointError(f"{folder} holds no config.json: name a checkpoint folder")
-    if (checkpoint := open_safetensors(files, config)) is None:
-        raise CheckpointError(f"{folder} holds no {SINGLE} or {INDEX}: name a checkpoint folder")
+    files = local_files(folder)
+    config, checkpoint = read_json(files, "config.json"), None
+    if config is not None:
+        checkpoint = open_safetensors(files, config)
+    if config is None or checkpoint is None:
+        missing = "config.json" if config is None else f"{SINGLE} or {INDEX}"
+        raise CheckpointError(f"{folder} holds no {missing}: name a checkpoint folder")
     return checkpoint
 
 
@@ -256,8 +250,7 @@ def read_json(files: Files, file: str) -> Config | None:
     Raises:
         CheckpointError: It is not a JSON object.
     """
-    data = files.read(file)
-    if data is None:
+    if (data := files.read(file, 0, None)) is None:
         return None
     try:
         value = json.loads(data)

@@ -11,6 +11,8 @@
 MXFP4 checkpoints store their attention dense.
 """
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -22,12 +24,16 @@ from lastword.model.weights.checkpoint import Checkpoint
 from lastword.model.weights.layouts import text_part
 
 # Suffixes of a projection's tensor after its module's name, in the formats above.
-WEIGHT_SUFFIXES = (".weight", ".qweight", ".weight_packed")
+_WEIGHT = re.compile(r"(.+)\.(weight|qweight|weight_packed)")
 _FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _INT8_RANGE = 127.0
-_STATE = ".weight.quant_state.bitsandbytes__"
 
 Matrix = Float[Tensor, "rows columns"]
+
+
+def modules_of(names: Iterable[str]) -> frozenset[str]:
+    """Return the modules with a weight, in any of the formats, from the names of tensors."""
+    return frozenset(match[1] for match in map(_WEIGHT.fullmatch, names) if match)
 
 
 def read_dense(checkpoint: Checkpoint, module: str) -> tuple[Matrix, tuple[str, ...]]:
@@ -40,23 +46,22 @@ def read_dense(checkpoint: Checkpoint, module: str) -> tuple[Matrix, tuple[str, 
     name = f"{module}.weight"
     if name not in checkpoint.names:
         raise _refusal(checkpoint, module)
-    if any(n.startswith(module + _STATE) for n in checkpoint.names):
-        return _read_four_bit(checkpoint, module)
+    if any(n.startswith(f"{name}.quant_state.bitsandbytes__") for n in checkpoint.names):
+        return _read_four_bit(checkpoint, name)
     weight = checkpoint.read(name)
     if weight.dtype == torch.int8 and f"{module}.SCB" in checkpoint.names:
         scale = checkpoint.read(f"{module}.SCB").double() / _INT8_RANGE
         return weight.double() * scale.reshape(-1, 1), (name, f"{module}.SCB")
     if weight.dtype in _FLOAT8:
-        return _read_float8(checkpoint, module, weight)
+        return _read_float8(checkpoint, name, weight)
     if not weight.is_floating_point():
         raise _refusal(checkpoint, module)
     return _matrix(weight, name), (name,)
 
 
 def _read_float8(
-    checkpoint: Checkpoint, module: str, weight: Shaped[Tensor, "rows columns"]
+    checkpoint: Checkpoint, name: str, weight: Shaped[Tensor, "rows columns"]
 ) -> tuple[Matrix, tuple[str, ...]]:
-    name = f"{module}.weight"
     scales = [s for s in (f"{name}_scale_inv", f"{name}_scale") if s in checkpoint.names]
     if not scales:
         raise CheckpointError(f"{name} of {checkpoint.label} is float8 and has no scale beside it")
@@ -83,7 +88,7 @@ def _read_float8(
     return weight.double() * scale, (name, scales[0])
 
 
-def _read_four_bit(checkpoint: Checkpoint, module: str) -> tuple[Matrix, tuple[str, ...]]:
+def _read_four_bit(checkpoint: Checkpoint, name: str) -> tuple[Matrix, tuple[str, ...]]:
     """Return the weight as bitsandbytes reads it: codebook entries times their block's scale."""
     try:
         from bitsandbytes.functional import QuantState, dequantize_4bit
@@ -91,13 +96,11 @@ def _read_four_bit(checkpoint: Checkpoint, module: str) -> tuple[Matrix, tuple[s
         raise ModelError(
             f'{checkpoint.label} is quantised with bitsandbytes: pip install "lastword[quant]"'
         ) from error
-    prefix = f"{module}.weight"
-    names = sorted(name for name in checkpoint.names if name.startswith(f"{prefix}."))
-    parts = {name: checkpoint.read(name) for name in names}
+    names = sorted(n for n in checkpoint.names if n.startswith(f"{name}."))
+    parts = {part: checkpoint.read(part) for part in names}
     state = QuantState.from_dict(parts, device=torch.device("cpu"))
     state.dtype = torch.float32  # a stored dtype of 16 bits would round the products
-    dense = dequantize_4bit(checkpoint.read(prefix), state)
-    return _matrix(dense, prefix), (prefix, *names)
+    return _matrix(dequantize_4bit(checkpoint.read(name), state), name), (name, *names)
 
 
 def _matrix(weight: Tensor, name: str) -> Matrix:

@@ -5,7 +5,6 @@
 
 import os
 import re
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
@@ -29,8 +28,9 @@ from huggingface_hub.utils import (
 from lastword.errors import CheckpointError, one_line
 from lastword.files.wording import shorten
 from lastword.model.weights.checkpoint import (
-    LocalFiles,
+    Files,
     SafetensorsCheckpoint,
+    local_files,
     open_local,
     open_safetensors,
     read_json,
@@ -52,20 +52,11 @@ _INSTEAD = (
 )
 
 
-@dataclass(frozen=True)
-class HubFiles:
-    """The files of one commit of a model; `label` is its name."""
+def hub_files(name: str, commit: str) -> Files:
+    """Return the files of one commit of a model."""
 
-    label: str
-    commit: str
-
-    def read(self, file: str, start: int = 0, stop: int | None = None) -> bytearray | None:
-        """Return bytes of a file; None if it does not exist.
-
-        Raises:
-            CheckpointError: The hub refuses the request or does not answer.
-        """
-        url = hf_hub_url(self.label, file, revision=self.commit, endpoint=endpoint())
+    def read(file: str, start: int, stop: int | None) -> bytearray | None:
+        url = hf_hub_url(name, file, revision=commit, endpoint=endpoint())
         span = f"bytes={start}-{'' if stop is None else stop - 1}"
         try:
             response = http_backoff("GET", url, headers=build_hf_headers() | {"Range": span})
@@ -73,10 +64,12 @@ class HubFiles:
         except EntryNotFoundError:
             return None
         except REFUSALS as error:
-            raise _refusal(self.label, self.commit, file, error) from error
+            raise _refusal(name, commit, file, error) from error
         if response.status_code == HTTPStatus.PARTIAL_CONTENT:
             return bytearray(response.content)
         return bytearray(response.content[start:stop])  # a server without ranges sends everything
+
+    return Files(name, read)
 
 
 def open_model(name: str, revision: str | None = None) -> SafetensorsCheckpoint:
@@ -87,18 +80,15 @@ def open_model(name: str, revision: str | None = None) -> SafetensorsCheckpoint:
             or it has no safetensors.
     """
     path, commit = download(name, "config.json", revision)
-    files = LocalFiles(path.parent)
-    if any(path.parent.glob("*.safetensors")):
-        checkpoint = open_local(path.parent)
-        if checkpoint.is_whole:
-            return checkpoint
-    found = open_safetensors(HubFiles(name, commit), read_json(files, path.name) or {})
-    if found is None:
+    if any(path.parent.glob("*.safetensors")) and (local := open_local(path.parent)).is_whole:
+        return local
+    config = read_json(local_files(path.parent), path.name) or {}
+    if (remote := open_safetensors(hub_files(name, commit), config)) is None:
         raise CheckpointError(
             f"{name} has no safetensors on the hub: download it and name the folder "
             "(pytorch_model.bin is read only from disk)"
         )
-    return found
+    return remote
 
 
 def download(name: str, file: str, revision: str | None) -> tuple[Path, str]:

@@ -8,22 +8,24 @@ e = floor(0.20 L) and m = floor(0.50 L) count blocks from 0. `layouts.py` finds 
 their rows, `checkpoint.py` reads them, and `dequantise.py` makes them dense.
 """
 
+import contextlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from lastword.errors import InvariantError
 from lastword.model.weights.checkpoint import Checkpoint, ModelCheckpoint, open_local
-from lastword.model.weights.dequantise import WEIGHT_SUFFIXES, read_dense
+from lastword.model.weights.dequantise import modules_of, read_dense
 from lastword.model.weights.identity import is_adapter
 from lastword.model.weights.layouts import (
+    GIVE,
     OFFSET_NORMS,
     Projection,
     find_projections,
@@ -32,9 +34,11 @@ from lastword.model.weights.layouts import (
 )
 from lastword.rule.theta import InvariantTheta, Theta
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 _ZERO = 1e-12  # norms that are equal except for rounding have an rcv of about 1e-16
 _ROWS_A_CHUNK = 4096
-_GIVE = "give its value: invariant=VALUE (in a command --load invariant=VALUE)"
 
 Matrix = Float[Tensor, "rows columns"]
 
@@ -45,7 +49,9 @@ class Factors:
 
     Attributes:
         phi_N: Mean absolute weight of the final norm, Eq. 15; 1 if it has none.
+        phi_K: rcv(W_K[e]), Eq. 15.
         rcv_V_early: rcv of the value projection of block e.
+        phi_O: rcv(W_O[m]), Eq. 15.
         blocks: e and m, counted from 0.
         depth: L, the model's number of blocks.
         layout: Layout of K, V and O: `separate`, `fused-rowwise`, `fused-grouped`, `latent`.
@@ -54,10 +60,10 @@ class Factors:
     """
 
     phi_N: float
-    rcv_K_early: float
+    phi_K: float
     rcv_V_early: float
     rcv_V_middle: float
-    rcv_O_middle: float
+    phi_O: float
     blocks: tuple[int, int]
     depth: int
     layout: str
@@ -65,19 +71,9 @@ class Factors:
     readings: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def phi_K(self) -> float:
-        """phi_K = rcv(W_K[e]), Eq. 15."""
-        return self.rcv_K_early
-
-    @property
     def phi_V(self) -> float:
         """phi_V = rcv(W_V[e]) / rcv(W_V[m]), Eq. 15."""
         return self.rcv_V_early / self.rcv_V_middle
-
-    @property
-    def phi_O(self) -> float:
-        """phi_O = rcv(W_O[m]), Eq. 15."""
-        return self.rcv_O_middle
 
     @property
     def value(self) -> float:
@@ -89,10 +85,9 @@ class Factors:
         return "mix" if self.value > tau_I else "early"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields, I(M) and the derived factors as JSON values."""
-        derived = {"phi_K": self.phi_K, "phi_V": self.phi_V, "phi_O": self.phi_O}
+        """Return I(M), phi_V and the fields as JSON values."""
         fields = asdict(self) | {"blocks": list(self.blocks), "tensors": list(self.tensors)}
-        return {"invariant": self.value, **derived, **fields}
+        return {"invariant": self.value, "phi_V": self.phi_V, **fields}
 
 
 def rcv(matrix: Matrix) -> float:
@@ -129,7 +124,7 @@ def read_invariant(
         CheckpointError: The checkpoint is missing, damaged or out of reach.
     """
     path = Path(source).expanduser()
-    if is_adapter(path) or (path.is_file()):
+    if is_adapter(path) or path.is_file():
         raise InvariantError(f"I(M) of {path} needs the model in memory: load it")
     if path.exists():
         return factors(open_local(path), theta=theta, readings=readings)
@@ -138,7 +133,7 @@ def read_invariant(
     return factors(hub.open_model(str(source), revision), theta=theta, readings=readings)
 
 
-def model_invariant(model: nn.Module, *, theta: Theta, readings: bool = False) -> Factors:
+def model_invariant(model: "PreTrainedModel", *, theta: Theta, readings: bool = False) -> Factors:
     """Return I(M) of a transformers model in memory, from its current weights.
 
     Raises:
@@ -155,20 +150,15 @@ def model_invariant(model: nn.Module, *, theta: Theta, readings: bool = False) -
 
 def factors(checkpoint: Checkpoint, *, theta: Theta, readings: bool = False) -> Factors:
     """Return the factors of I(M) from a checkpoint's named tensors; see `read_invariant`."""
-    statistics = _Statistics(checkpoint)
+    statistics, values = _Statistics(checkpoint), {}
     report = statistics.factors(theta)
-    if not readings:
-        return report
     hints = get_type_hints(InvariantTheta)
-    values = {}
-    for block, norm, rows in product(
-        *(get_args(hints[n]) for n in ("block", "norm", "output_rows"))
-    ):
+    choices = (get_args(hints[name]) for name in ("block", "norm", "output_rows"))
+    for block, norm, rows in product(*choices) if readings else ():
         switches = InvariantTheta(output_rows=rows, block=block, norm=norm)
-        try:
+        value = math.nan
+        with contextlib.suppress(InvariantError):
             value = statistics.factors(replace(theta, invariant=switches)).value
-        except InvariantError:
-            value = math.nan
         values[f"{rows}/{block}/{norm}"] = value
     return replace(report, readings=values)
 
@@ -183,13 +173,7 @@ class _Statistics:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint, self._config = checkpoint, text_part(checkpoint.config)
-        modules = frozenset(
-            name.removesuffix(form)
-            for name in checkpoint.names
-            for form in WEIGHT_SUFFIXES
-            if name.endswith(form)
-        )
-        self._stack = find_stack(modules, self._config)
+        self._stack = find_stack(modules_of(checkpoint.names), self._config)
         # The rows' and the columns' rcv of a projection: both are computed as soon as it is read.
         self._rcvs: dict[Projection, tuple[float, float, tuple[str, ...]]] = {}
 
@@ -200,8 +184,8 @@ class _Statistics:
         early, middle = (find_projections(self._stack, block, self._config) for block in (e, m))
         values = [
             self._norm(switches.norm == "effective"),
-            *(self._divisor(part) for part in (early.key, early.value, middle.value)),
-            self._rcv(middle.output, switches.output_rows == "input"),
+            *(self._rcv(part, divides=True) for part in (early.key, early.value, middle.value)),
+            self._rcv(middle.output, columns=switches.output_rows == "input"),
         ]
         tensors = tuple(dict.fromkeys(name for _, names in values for name in names))
         norm, key, value, other, output = (value for value, _ in values)
@@ -214,33 +198,29 @@ class _Statistics:
         name = f"{self._stack.norm}.weight"
         offset = effective and str(self._config.get("model_type")) in OFFSET_NORMS
         weight = self._checkpoint.read(name).double() + (1.0 if offset else 0.0)
-        return self._finite(float(weight.abs().mean()), name), (name,)
+        return self._sound(float(weight.abs().mean()), name), (name,)
 
-    def _divisor(self, projection: Projection) -> tuple[float, tuple[str, ...]]:
-        """Return rcv of a key or value projection, which I(M) divides by, if it is not zero."""
-        value, names = self._rcv(projection)
-        if value <= _ZERO:
+    def _rcv(
+        self, projection: Projection, *, columns: bool = False, divides: bool = False
+    ) -> tuple[float, tuple[str, ...]]:
+        """Return rcv of a projection's rows or columns; not zero if I(M) divides by it."""
+        if projection not in self._rcvs:
+            stored, names = read_dense(self._checkpoint, projection.module)
+            matrix = projection.select(stored)
+            self._rcvs[projection] = rcv(matrix), rcv(matrix.T), names
+        rows, across, names = self._rcvs[projection]
+        value = self._sound(across if columns else rows, f"{projection.module}.weight")
+        if divides and value <= _ZERO:
             raise InvariantError(
                 f"the rows of {projection.module}.weight in {self._checkpoint.label} have equal "
-                f"norms, so I(M) divides by zero; {_GIVE}"
+                f"norms, so I(M) divides by zero; {GIVE}"
             )
         return value, names
 
-    def _rcv(self, projection: Projection, columns: bool = False) -> tuple[float, tuple[str, ...]]:
-        """Return rcv of a projection's rows, or of its columns."""
-        if projection not in self._rcvs:
-            matrix, names = read_dense(self._checkpoint, projection.module)
-            matrix = matrix.T if projection.transposed else matrix
-            if projection.split is not None:
-                matrix = projection.split.select(matrix, projection.module)
-            self._rcvs[projection] = rcv(matrix), rcv(matrix.T), names
-        rows, across, names = self._rcvs[projection]
-        return self._finite(across if columns else rows, f"{projection.module}.weight"), names
-
-    def _finite(self, value: float, name: str) -> float:
+    def _sound(self, value: float, name: str) -> float:
         if not math.isfinite(value):
             raise InvariantError(
                 f"{name} in {self._checkpoint.label} is all zeros or not finite: check the "
-                f"checkpoint, or {_GIVE}"
+                f"checkpoint, or {GIVE}"
             )
         return value

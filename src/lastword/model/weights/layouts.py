@@ -6,9 +6,9 @@ those families are in `FUSED`, and other ones are refused.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -51,58 +51,47 @@ _BLOCK = re.compile(r"^(?P<stack>(?:.*?\.)?(?:layers|h|blocks)\.)(?P<block>\d+)\
 _OTHER_STACKS = frozenset(
     "vision visual image audio speech vit projector connector resampler perceiver mtp".split()
 )
-_GIVE = "give its value: invariant=VALUE (in a command --load invariant=VALUE)"
-
-
-@dataclass(frozen=True)
-class Split:
-    """Rows of a fused matrix: one part of every group.
-
-    Attributes:
-        groups: Number of groups of rows.
-        sizes: Rows of each part within a group, in order.
-        part: Index of the part in `sizes`.
-    """
-
-    groups: int
-    sizes: tuple[int, ...]
-    part: int
-
-    def select(
-        self, matrix: Float[Tensor, "rows columns"], name: str
-    ) -> Float[Tensor, "selected columns"]:
-        """Return the part's rows, of every group.
-
-        Raises:
-            InvariantError: The matrix has another number of rows than the layout.
-        """
-        group = sum(self.sizes)
-        if len(matrix) != self.groups * group:
-            raise InvariantError(
-                f"{name} has {len(matrix)} rows where its layout has {self.groups} x {group}: "
-                f"config and weights disagree; {_GIVE}"
-            )
-        first = sum(self.sizes[: self.part])
-        grouped = matrix.reshape(self.groups, group, -1)
-        return grouped[:, first : first + self.sizes[self.part]].reshape(-1, matrix.shape[1])
+GIVE = "give its value: invariant=VALUE (in a command --load invariant=VALUE)"
 
 
 @dataclass(frozen=True)
 class Projection:
-    """One projection of one block.
+    """One projection of one block: a module's rows, or one part of every group of them.
 
     Attributes:
-        split: The rows of the projection, if the module fuses several.
+        groups: Number of groups of rows, if the module fuses several projections.
+        sizes: Rows of each part within a group, in order; () if all rows are the projection's.
+        part: Index of the part in `sizes`.
         transposed: True if it is stored [in, out] (GPT-2's Conv1D).
     """
 
     module: str
-    split: Split | None = None
+    groups: int = 1
+    sizes: tuple[int, ...] = ()
+    part: int = 0
     transposed: bool = False
 
+    def select(self, stored: Float[Tensor, "_ _"]) -> Float[Tensor, "selected columns"]:
+        """Return the projection's rows of the stored matrix.
 
-@dataclass(frozen=True)
-class Projections:
+        Raises:
+            InvariantError: The matrix has another number of rows than the layout.
+        """
+        matrix = stored.T if self.transposed else stored
+        group = sum(self.sizes)
+        if not group:
+            return matrix
+        if len(matrix) != self.groups * group:
+            raise InvariantError(
+                f"{self.module} has {len(matrix)} rows where its layout has {self.groups} x "
+                f"{group}: config and weights disagree; {GIVE}"
+            )
+        start = sum(self.sizes[: self.part])
+        grouped = matrix.reshape(self.groups, group, -1)
+        return grouped[:, start : start + self.sizes[self.part]].reshape(-1, matrix.shape[1])
+
+
+class Projections(NamedTuple):
     """K, V and O of one block, and the layout's name."""
 
     layout: str
@@ -111,23 +100,22 @@ class Projections:
     output: Projection
 
 
-@dataclass(frozen=True)
-class Stack:
+class Stack(NamedTuple):
     """The text decoder's list of blocks within a checkpoint.
 
     Attributes:
         path: The path before a block's number, such as `model.layers.`.
+        modules: The paths of the modules in each block.
         norm: Path of the final norm; None if there is none, or it has no weight.
     """
 
     path: str
     depth: int
-    modules: dict[int, frozenset[str]]
+    modules: dict[int, set[str]]
     norm: str | None
 
 
-@dataclass(frozen=True)
-class Fused:
+class Fused(NamedTuple):
     """A family's fused projection.
 
     Attributes:
@@ -157,53 +145,42 @@ def text_part(config: Config) -> Config:
     return config
 
 
-def find_stack(modules: frozenset[str], config: Config) -> Stack:
+def find_stack(modules: Iterable[str], config: Config) -> Stack:
     """Return the text decoder's blocks among a checkpoint's modules.
 
     Raises:
         InvariantError: No list has that many blocks, or more than one has.
     """
     stacks: dict[str, dict[int, set[str]]] = {}
-    for module in modules:
-        if match := _BLOCK.match(module):
-            inside = stacks.setdefault(match["stack"], {}).setdefault(int(match["block"]), set())
-            inside.add(match["module"])
-    depth = _number(config, _DEPTH)
-    complete = {
-        path: {block: frozenset(inside) for block, inside in stack.items()}
-        for path, stack in stacks.items()
-        if not _OTHER_STACKS & set(re.split(r"[._]", path)) and _has_blocks(stack, depth or 0)
-    }
-    if len(complete) != 1:
-        lists = [f"{len(blocks)} in {path}" for path, blocks in (complete or stacks).items()]
-        raise InvariantError(
-            f"the config has {depth or 'an unknown number of'} text blocks, and the checkpoint "
-            f"{', '.join(sorted(lists)) or 'none'}: correct the config, or {_GIVE}"
-        )
-    path, blocks = complete.popitem()
+    for match in filter(None, map(_BLOCK.match, modules)):
+        if not _OTHER_STACKS & set(re.split(r"[._]", match["stack"])):
+            blocks = stacks.setdefault(match["stack"], {})
+            blocks.setdefault(int(match["block"]), set()).add(match["module"])
+    depth = _number(config, _DEPTH)  # a config may give any number, or omit its type's default
     drafts = _number(config, ("num_nextn_predict_layers",)) or 0  # blocks that draft later tokens
-    if depth and len(blocks) > depth + drafts:
+    complete = {}
+    for path, blocks in stacks.items():
+        count = depth or len(blocks)
+        if 0 < count <= len(blocks) <= count + drafts and blocks.keys() >= {*range(count)}:
+            complete[path] = count
+    if len(complete) != 1:
+        lists = sorted(f"{len(blocks)} in {path}" for path, blocks in stacks.items()) or ["none"]
         raise InvariantError(
-            f"the config has {depth} text blocks and the checkpoint {len(blocks)} in {path}: "
-            "correct num_hidden_layers, or take another copy of the model"
+            f"the config has {depth or 'some'} text blocks, and the checkpoint "
+            f"{', '.join(lists)}: correct the config, or {GIVE}"
         )
-    return Stack(path, depth or len(blocks), blocks, _final_norm(path, modules))
+    path, count = complete.popitem()
+    return Stack(path, count, stacks[path], _final_norm(path, modules))
 
 
-def _has_blocks(stack: Collection[int], depth: int) -> bool:
-    """Return True if a list has the blocks 0 to `depth` - 1; a config may give any number."""
-    return 0 <= depth <= len(stack) and all(block in stack for block in range(depth))
-
-
-def _final_norm(stack: str, modules: frozenset[str]) -> str | None:
+def _final_norm(stack: str, modules: Iterable[str]) -> str | None:
     root = re.sub(r"(layers|h|blocks)\.$", "", stack)
     beside = [m.removeprefix(root) for m in modules if m.startswith(root)]
-    for name in FINAL_NORMS:
-        if name in beside:
-            return root + name
+    if norm := next((name for name in FINAL_NORMS if name in beside), None):
+        return root + norm
     unknown = [m for m in beside if "." not in m and "norm" in m and m not in FIRST_NORMS]
     if unknown:
-        raise InvariantError(f"cannot tell whether {root}{unknown[0]} is the final norm; {_GIVE}")
+        raise InvariantError(f"cannot tell whether {root}{unknown[0]} is the final norm; {GIVE}")
     return None
 
 
@@ -213,46 +190,38 @@ def find_projections(stack: Stack, block: int, config: Config) -> Projections:
     Raises:
         InvariantError: The block has none (Mamba, hybrids), or its fused layout is unknown.
     """
-    inside = stack.modules[block]
-    prefix = f"{stack.path}{block}."
-    if not _is_linear(config, block):
-        for attention in ATTENTIONS:
-            outputs = [o for o in OUTPUTS if f"{attention}.{o}" in inside]
-            if not outputs:
-                continue
-            output = Projection(f"{prefix}{attention}.{outputs[0]}")
-            if {f"{attention}.k_proj", f"{attention}.v_proj"} <= inside:
-                k, v = (Projection(f"{prefix}{attention}.{n}_proj") for n in "kv")
-                return Projections("separate", k, v, output)
-            if {f"{attention}.kv_a_proj_with_mqa", f"{attention}.kv_b_proj"} <= inside:
-                return _latent(f"{prefix}{attention}.", output, config)
-        fused = FUSED.get(str(config.get("model_type")))
-        if fused is not None and {fused.qkv, fused.output} <= inside:
-            return _fused(prefix, fused, config)
-    raise _undefined(inside, block, config)
+    inside, prefix = stack.modules[block], f"{stack.path}{block}."
+    outputs = [] if _is_linear(config, block) else [f"{a}.{o}" for a in ATTENTIONS for o in OUTPUTS]
+    for output in (output for output in outputs if output in inside):
+        attention, o = output.rpartition(".")[0], Projection(prefix + output)
+        if {f"{attention}.k_proj", f"{attention}.v_proj"} <= inside:
+            k, v = (Projection(f"{prefix}{attention}.{n}_proj") for n in "kv")
+            return Projections("separate", k, v, o)
+        if {f"{attention}.kv_a_proj_with_mqa", f"{attention}.kv_b_proj"} <= inside:
+            return Projections("latent", *_latent(f"{prefix}{attention}.", config), o)
+    fused = FUSED.get(str(config.get("model_type")))
+    if fused is not None and {fused.qkv, fused.output} <= inside:
+        groups, sizes = fused.rows(config)
+        transposed, path = fused.transposed, prefix + fused.qkv
+        k, v = (Projection(path, groups, sizes, part, transposed) for part in (1, 2))
+        name = "fused-rowwise" if groups == 1 else "fused-grouped"
+        return Projections(name, k, v, Projection(prefix + fused.output, transposed=transposed))
+    known = ", ".join(sorted(m for m in inside if "attn" in m or "attention" in m)[:4])
+    raise InvariantError(
+        f"block {block} of model type {config.get('model_type')} has no K, V and O projections in "
+        f"a known layout ({known or 'no attention'}), so I(M) is undefined; {GIVE}"
+    )
 
 
-def _latent(prefix: str, output: Projection, config: Config) -> Projections:
+def _latent(attention: str, config: Config) -> tuple[Projection, Projection]:
     """Return MLA's low-rank factors: latent rows for K, value rows for V (method, section 7)."""
     # `kv_a_proj_with_mqa` has the `kv_lora_rank` rows of the latent, then the `qk_rope_head_dim`
     # rows of the rotary key that all heads share. The rotary rows are not a low-rank factor, so
     # they are not part of K. `kv_b_proj` has, per head, the rows of keys and then of values.
-    rank = _need(config, ("kv_lora_rank",))
-    rope = _need(config, ("qk_rope_head_dim",))
+    latent = (_need(config, ("kv_lora_rank",)), _need(config, ("qk_rope_head_dim",)))
     sizes = (_need(config, ("qk_nope_head_dim",)), _need(config, ("v_head_dim",)))
-    k = Projection(f"{prefix}kv_a_proj_with_mqa", Split(1, (rank, rope), 0))
-    v = Projection(f"{prefix}kv_b_proj", Split(_need(config, HEADS), sizes, 1))
-    return Projections("latent", k, v, output)
-
-
-def _fused(prefix: str, fused: Fused, config: Config) -> Projections:
-    groups, sizes = fused.rows(config)
-    k, v = (
-        Projection(prefix + fused.qkv, Split(groups, sizes, part), fused.transposed)
-        for part in (1, 2)
-    )
-    name = "fused-rowwise" if groups == 1 else "fused-grouped"
-    return Projections(name, k, v, Projection(prefix + fused.output, None, fused.transposed))
+    value = Projection(f"{attention}kv_b_proj", _need(config, HEADS), sizes, 1)
+    return Projection(f"{attention}kv_a_proj_with_mqa", 1, latent), value
 
 
 def _is_linear(config: Config, block: int) -> bool:
@@ -263,31 +232,15 @@ def _is_linear(config: Config, block: int) -> bool:
     return any(word in str(types[block]) for word in ("linear", "mamba", "conv", "recurrent"))
 
 
-def _undefined(inside: frozenset[str], block: int, config: Config) -> InvariantError:
-    attention = sorted(m for m in inside if "attn" in m or "attention" in m)
-    known = not attention or _is_linear(config, block)
-    why = (
-        "has no K, V and O projections, so I(M) is undefined"
-        if known
-        else f"keeps them in a layout that is not known ({', '.join(attention[:4])})"
-    )
-    return InvariantError(f"block {block} of model type {config.get('model_type')} {why}; {_GIVE}")
-
-
 def _number(config: Config, keys: tuple[str, ...]) -> int | None:
-    for key in keys:
-        value = config.get(key)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-    return None
+    return next((v for v in map(config.get, keys) if type(v) is int), None)
 
 
 def _need(config: Config, keys: tuple[str, ...]) -> int:
-    value = _number(config, keys)
-    if value is None:
+    if (value := _number(config, keys)) is None:
         raise InvariantError(
             f"the config of model type {config.get('model_type')} gives no {' or '.join(keys)}, "
-            f"which its layout needs; {_GIVE}"
+            f"which its layout needs; {GIVE}"
         )
     return value
 
@@ -310,7 +263,7 @@ def _per_head(config: Config) -> tuple[int, tuple[int, int, int]]:
 
 
 def _multi_query(config: Config) -> tuple[int, tuple[int, int, int]]:
-    """Return the groups of Falcon or GPT-BigCode: by k/v heads, with one k and v, or by head."""
+    """Return the groups of Falcon: by k/v heads, with one k and v, or by head."""
     heads, size = _need(config, HEADS), _head_size(config)
     if config.get("new_decoder_architecture", False):
         groups = _number(config, KV_HEADS) or heads
