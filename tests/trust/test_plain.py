@@ -18,7 +18,6 @@ from lastword.trust.evidence import Evidence
 from lastword.trust.predictions import (
     PredictionMonitor,
     certify_plain,
-    next_rows,
     plain_table,
     read_plain,
 )
@@ -69,7 +68,6 @@ def test_rows_that_trained_the_system_prove_nothing():
     alone = certify_plain(plain_table(rows), error=0.2).certificate
     certificate = certify_plain(table, error=0.2).certificate
     assert certificate.errors == alone.errors and table.labelled.sum() == 200
-    assert not next_rows(table)
     with pytest.raises(InputError, match="all rows with a truth trained the system"):
         plain_table(marked)
 
@@ -97,16 +95,6 @@ def test_share_and_errors_by_class_agree_with_the_rows():
         assert one.error == pytest.approx(len(wrong) / len(given))
 
 
-def test_the_next_rows_are_unlabelled_and_differ_between_the_two():
-    rows = [row | {"id": str(n)} for n, row in enumerate(draw_rows(400, 5, labelled=100))]
-    chosen = next_rows(plain_table(rows))
-    assert len(chosen) == 40 and chosen == next_rows(plain_table(rows))
-    assert all(r["truth"] == "" and r["prediction"] != r["rival"] for r in chosen)
-    assert len({row["id"] for row in chosen}) == 40
-    alone = [{k: v for k, v in row.items() if k != "rival"} for row in rows]
-    assert any(r["prediction"] != "z" for r in next_rows(plain_table(alone)))
-
-
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     path = tmp_path / "ours.jsonl"
@@ -130,7 +118,6 @@ def test_a_written_certificate_is_read_back_and_edited_ones_are_refused(table, t
     worth = Certificate.read(out).worth
     page = out.with_suffix(".html").read_text(encoding="utf-8")
     assert f"at least {100 * worth['net_at_least']:.1f} points" in page and "<svg" in page
-    assert len((out.parent / "next.csv").read_text().splitlines()) == 41
     done = run("certify", table, "--error", "0.15", "--out", out)
     assert done.stdout.startswith("Answers 65% of texts with at most 15% wrong (95% confidence): ")
     finding = certify_plain(read_plain(table), error=0.15).certificate

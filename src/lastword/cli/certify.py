@@ -1,5 +1,6 @@
 """`lastword certify`: makes a certificate from labelled records or predictions, or refuses."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -8,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.output import check_writable, printable, say, write_csv, write_lines
+from lastword.cli.output import check_writable, printable, say, write_lines
 from lastword.cli.progress import waiting
 from lastword.errors import InputError
 from lastword.files.strict_json import to_json
 from lastword.records.info import RUN_FILE
 
 if TYPE_CHECKING:
+    from lastword.trust.automation import Automation, Rung
     from lastword.trust.certificate import Certificate
     from lastword.trust.certification import Outcome
     from lastword.trust.predictions import PlainFinding
@@ -24,29 +26,15 @@ _table = partial(typer.Option, rich_help_panel="Table of predictions (guessed if
 
 
 @dataclass(frozen=True)
-class Table:
-    """Options of reading a table of predictions."""
+class PredictionColumns:
+    """The columns of a table of predictions, by their meaning."""
 
     prediction_column: Annotated[str | None, _table(help="Column of the prediction.")] = None
     truth_column: Annotated[str | None, _table(help="Column of the right answer.")] = None
     confidence_column: Annotated[str | None, _table(help="Column of the confidence.")] = None
-    rival_column: Annotated[str | None, _table(help="Column of another system's prediction.")] = (
-        None
-    )
-    group: Annotated[
-        str | None, _table(help="Column whose equal values belong together, such as an author.")
-    ] = None
-    text_column: Annotated[str | None, _table(help="Column of the text.")] = None
-    name: Annotated[str | None, _table(help="Name of the system; default: the file's.")] = None
-    encoding: Annotated[
-        str | None, _table(help="Encoding of the table, such as cp1252. Default: UTF-8.")
-    ] = None
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """The columns that were named, by meaning."""
-        entries = {name.removesuffix("_column"): value for name, value in vars(self).items()}
-        return {n: v for n, v in entries.items() if v is not None and n not in ("name", "encoding")}
+    rival_column: Annotated[str | None, _table(help="Column of a rival's prediction.")] = None
+    group: opt.Group = None
+    text_column: opt.TextColumn = None
 
 
 def certify(
@@ -75,34 +63,29 @@ def certify(
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="TOML file for the certificate. For a table of predictions, a page and next.csv "
-            "are written beside it."
-        ),
+        typer.Option(help="TOML file; of a table, a page is written beside it."),
     ] = None,
     json: opt.Json = False,
-    table: Table,
+    columns: PredictionColumns,
+    name: Annotated[str | None, _table(help="Name of the system; default: the file's.")] = None,
+    encoding: opt.Encoding = None,
 ) -> None:
     """Determine which overrides may be applied, or how good predictions are, with a guarantee."""
     from lastword.trust.terms import Terms
 
     terms = Terms(alpha, delta, error, promise=promise)
     if runs.is_file() or (runs.suffix and not runs.exists()):
-        lines, entries = _of_table(runs, table, terms, out)
+        chosen = {n.removesuffix("_column"): v for n, v in vars(columns).items() if v is not None}
+        lines, entries = _of_table((runs, chosen, name, encoding), terms, out)
     else:
         names = None if methods == "all" else tuple(methods.split(","))
-        lines, entries = _of_records(runs, benchmark or [], names, terms, out, calibrate)
-    if json:
-        typer.echo(to_json(entries))
-        return
-    for line in lines:
-        typer.echo(printable(line))
+        lines, entries = _of_records((runs, benchmark or [], names), terms, out, calibrate)
+    for line in [to_json(entries)] if json else map(printable, lines):
+        typer.echo(line)
 
 
 def _of_records(
-    runs: Path,
-    benchmarks: list[str],
-    methods: tuple[str, ...] | None,
+    source: tuple[Path, list[str], tuple[str, ...] | None],
     terms: "Terms",
     out: Path | None,
     calibrate: bool,
@@ -110,28 +93,26 @@ def _of_records(
     """Certify overrides on records; return the result in words and as JSON."""
     if out is not None:
         check_writable(out)
-    if any(runs.glob("*.probe.safetensors")):
-        note = (
+    runs, *_ = source
+    if any(runs.glob("*.probe.safetensors")) and not any(runs.rglob(RUN_FILE)):
+        raise InputError(
             f"{runs} answers by a probe, which records of a model do not test. `lastword try FILE "
-            f"--error 0.1 --out {runs}` proves which of its answers can be given. So does "
-            f"`lastword certify ANSWERS.csv`: answer texts that did not train it by `lastword "
-            f"decide {runs} --input TEXTS --out ANSWERS.csv`, and add the right answers as a "
-            "column truth"
+            f"--error 0.1 --out {runs}` proves which of its answers can be given; so does "
+            "`lastword certify ANSWERS.csv` of answers to new texts by `lastword decide`"
         )
-        if not any(runs.rglob(RUN_FILE)):
-            raise InputError(note)
-        say(note)
     with waiting("reading records"):
         from lastword.trust import calibration
         from lastword.trust.certification import outcome, read_sample
+        from lastword.trust.words import summary
 
-        sample = read_sample(runs, benchmarks, methods)
+        sample = read_sample(*source)
         certified = outcome(sample, terms)
         certificate = certified.certificate
         if calibrate:
             fitted = calibration.calibrate(*sample.shown(certified.finding.policy))
             certificate = replace(certificate, calibration=fitted)
-    lines, entries = _lines(certified), _to_dict(certified)
+    subject = sample.subject.model, list(sample.benchmarks), sample.items.failed
+    lines, entries = summary(certified.finding, *subject), _to_dict(certified)
     if certificate.calibration is not None:
         lines.append(calibration.in_words(certificate.calibration))
         entries["calibration"] = asdict(certificate.calibration)
@@ -139,30 +120,23 @@ def _of_records(
 
 
 def _of_table(
-    path: Path, table: Table, terms: "Terms", out: Path | None
+    source: tuple[Path, dict[str, str], str | None, str | None], terms: "Terms", out: Path | None
 ) -> tuple[list[str], dict[str, Any]]:
-    """Certify the predictions of any system; with `out`, also write a page and rows to label."""
+    """Certify the predictions of any system; with `out`, also write a page."""
     from lastword.trust.plain_page import write_plain_page
-    from lastword.trust.predictions import certify_plain, next_rows, read_plain
+    from lastword.trust.predictions import certify_plain, read_plain
     from lastword.trust.words import of_table
 
-    read = read_plain(path, table.columns, table.name, table.encoding)
-    for note in read.notes:
+    table = read_plain(*source)
+    for note in table.notes:
         say(note)
-    finding = certify_plain(read, delta=terms.delta, error=terms.error)
-    words, rows = of_table(finding), next_rows(read)
-    lines = list(words)
+    finding = certify_plain(table, delta=terms.delta, error=terms.error)
+    words, files = of_table(finding), list[str]()
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        page, after = out.with_suffix(".html"), out.with_name("next.csv")
-        lines += _write(finding.certificate, out)
+        files = [*_write(finding.certificate, out), str(page := out.with_suffix(".html"))]
         write_plain_page(finding, words, page)
-        lines.append(str(page))
-        if rows:
-            names = list(dict.fromkeys(key for row in read.rows for key in row))
-            write_csv(after, [names, *([row.get(key, "") for key in names] for row in rows)])
-            lines.append(f"{after}: {len(rows)} rows to label next")
-    return lines, _table_to_dict(finding, words, len(rows))
+    return words + files, _table_to_dict(finding, words)
 
 
 def _write(certificate: "Certificate", out: Path | None) -> list[str]:
@@ -173,55 +147,42 @@ def _write(certificate: "Certificate", out: Path | None) -> list[str]:
     return [str(out)]
 
 
-def _lines(certified: "Outcome") -> list[str]:
-    from lastword.trust.words import summary
-
-    sample = certified.sample
-    subject = sample.subject.model, list(sample.benchmarks), sample.items.failed
-    return summary(certified.finding, *subject)
-
-
 def _to_dict(certified: "Outcome") -> dict[str, Any]:
-    from lastword.trust.automation import estimates
-
-    finding, rung = certified.finding, None
-    if finding.automation is not None:
-        rung = finding.automation.rung(finding.terms.delta)
+    finding, terms = certified.finding, certified.finding.terms
     return {
         "model": certified.sample.subject.model,
-        "controls": {"worth": finding.controls, "flips": finding.flips},
-        "terms": asdict(finding.terms),
-        "items": finding.most.items,
-        "groups": finding.most.groups,
+        "controls": finding.controls,
+        "flips": finding.flips,
+        "terms": asdict(terms),
         "worth": finding.worth,
-        "base_right": finding.most.base_right,
         "policy": asdict(finding.policy),
         "needed": finding.needed,
-        "estimates": [asdict(one) for one in estimates(finding.curve)],
-        "threshold": None if rung is None else asdict(rung),
-        "trials": [
-            {"policy": asdict(trial.policy), "certified": trial.passes(finding.terms)}
-            | asdict(trial.evidence)
-            for trial in finding.trials
-        ],
+        **_automated(finding.curve, finding.automation, terms.delta),
+        "trials": [asdict(one) | {"certified": one.passes(terms)} for one in finding.trials],
     }
 
 
-def _table_to_dict(finding: "PlainFinding", words: list[str], following: int) -> dict[str, Any]:
-    from lastword.trust.automation import estimates
-
+def _table_to_dict(finding: "PlainFinding", words: list[str]) -> dict[str, Any]:
     proven, errors = finding.certificate, finding.errors
-    rung = None if proven.automation is None else proven.automation.rung(proven.terms.delta)
     return {
         "name": finding.table.name,
         "words": words,
         "accuracy": 1 - errors.rate,
         "accuracy_at_least": proven.worth.get("accuracy_at_least"),
         "gain_at_least": proven.worth.get("net_at_least"),
-        "estimates": [asdict(one) for one in estimates(finding.curve)],
-        "threshold": None if rung is None else asdict(rung),
+        **_automated(finding.curve, proven.automation, proven.terms.delta),
         "labelled": errors.items,
         "groups": errors.groups,
         "classes": [asdict(one) for one in finding.classes],
-        "next": following,
     }
+
+
+def _automated(
+    curve: "Sequence[Rung]", automation: "Automation | None", delta: float
+) -> dict[str, Any]:
+    """Return the share of texts that can be answered: estimated, and proven."""
+    from lastword.trust.automation import estimates
+
+    rung = None if automation is None else automation.rung(delta)
+    shares = [asdict(one) for one in estimates(curve)]
+    return {"estimates": shares, "threshold": None if rung is None else asdict(rung)}

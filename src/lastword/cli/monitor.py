@@ -32,22 +32,15 @@ def monitor(
     watch = PredictionMonitor(Certificate.read(certificate))
     watch.watch(stream)
     state, drifted = watch.state, bool(watch.drift.warned)
-    counts = {
-        "read": watch.read,
-        "given": watch.given,
-        "labelled": state.labelled,
-        "wrong": state.broken,
-    }
-    if json:
-        flags = {"alarm": state.alarm, "slipping": state.slipping, "drifted": drifted}
-        typer.echo(to_json(counts | flags))
-    else:
-        shares = ", ".join(f"{value} {key}" for key, value in counts.items())
-        verdict = "the guarantee still holds as far as these labels show"
-        if state.alarm:
-            verdict = f"ALARM: more than {100 * state.alpha:.3g}% of the answers are wrong"
-        typer.echo(f"{verdict} ({shares})")
-        if drifted:
-            typer.echo("Warning: the confidences are unlike those of the labelled rows")
+    counts = {"read": watch.read, "given": watch.given}
+    counts |= {"labelled": state.labelled, "wrong": state.broken}
+    flags = {"alarm": state.alarm, "slipping": state.slipping, "drifted": drifted}
+    verdict = "the guarantee still holds as far as these labels show"
+    if state.alarm:
+        verdict = f"ALARM: more than {100 * state.alpha:.3g}% of the answers are wrong"
+    shares = ", ".join(f"{value} {key}" for key, value in counts.items())
+    typer.echo(to_json(counts | flags) if json else f"{verdict} ({shares})")
+    if drifted and not json:
+        typer.echo("Warning: the confidences are unlike those of the labelled rows")
     if state.alarm:
         raise typer.Exit(_ALARM)

@@ -22,27 +22,17 @@ from lastword.files.rows import Row as FileRow
 from lastword.files.rows import guessed_name, read_rows, require_rows, stream_rows
 from lastword.files.wording import counted
 from lastword.model.weights.identity import text_digest
-from lastword.trust.automation import (
-    Automation,
-    Errors,
-    Rung,
-    climb,
-    quantiles,
-    rungs,
-)
+from lastword.trust.automation import Automation, Errors, Rung, climb, quantiles, rungs
 from lastword.trust.certificate import Certificate
 from lastword.trust.claims import Trial
 from lastword.trust.drift import Drift, rounded, sampled
 from lastword.trust.evidence import Evidence
-from lastword.trust.groups import SEED, normal, numbers
+from lastword.trust.groups import normal, numbers
 from lastword.trust.monitor import Monitor
 from lastword.trust.policy import OFF, PREDICTION, Policy
-from lastword.trust.second_round import deal
 from lastword.trust.subject import Predictions
 from lastword.trust.terms import Terms
 
-_SHOWN = 3  # maximum number of pairs in a note
-NEXT = 40  # number of rows to label next
 # The meanings of columns, with the names by which they are guessed.
 _NAMES = {
     "prediction": ("prediction", "predicted", "predicted_label", "pred", "y_pred", "output"),
@@ -97,9 +87,9 @@ class PlainTable:
 
     @cached_property
     def trained(self) -> Bool[np.ndarray, " rows"]:
-        """True for rows whose text trained the system, as `lastword decide` marks them."""
-        marks = self.cells("trained")
-        return np.array([mark.casefold() in ("true", "1") for mark in marks], dtype=bool)
+        """True for labelled rows that trained the system, as `lastword decide` marks them."""
+        marks = [mark.casefold() in ("true", "1") for mark in self.cells("trained")]
+        return np.asarray((self.truths != "") & marks, dtype=bool)
 
     @cached_property
     def labelled(self) -> Bool[np.ndarray, " rows"]:
@@ -149,8 +139,10 @@ def read_plain(
     """
     notes: list[str] = []
     rows = require_rows(read_rows(path, notes.append, encoding), path)
-    values, places = [_texts(row, str(path)) for row in rows], [row.place for row in rows]
-    return plain_table(values, columns, name or path.stem, places, notes, str(path))
+    values = [_texts(row, str(path)) for row in rows]
+    places = [row.place for row in rows]
+    table = plain_table(values, columns, name or path.stem, places, str(path))
+    return replace(table, notes=(*notes, *table.notes))
 
 
 def _texts(row: FileRow, source: str) -> Row:
@@ -164,36 +156,25 @@ def plain_table(
     columns: Columns | None = None,
     name: str = "predictions",
     places: Sequence[str] = (),
-    notes: Sequence[str] = (),
     source: str = "the table",
-    *,
-    truths: bool = True,
 ) -> PlainTable:
-    """Return rows as a plain table; arguments and errors are those of `read_plain`.
-
-    Without `truths`, no row needs a truth.
-    """
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    columns, guesses = _guessed(names, columns or {}, source, truths=truths)
-    table = PlainTable(name, rows, columns)
+    """Return rows as a plain table; arguments and errors are those of `read_plain`."""
     places = places or [f"row {n}" for n in range(1, len(rows) + 1)]
-    for meaning in ("prediction", "rival", "confidence"):
-        for place, cell in zip(places, table.cells(meaning), strict=True):
-            if meaning in columns and (fault := _fault(meaning, cell)) is not None:
-                raise InputError(f"{source}, {place}: {columns[meaning]!r} {fault}")
-    if not truths:
-        return table
+    columns, guesses = _guessed(rows, columns or {}, source)
+    table = PlainTable(name, rows, columns)
+    _check_cells(table, places, source)
     if not (table.truths != "").any():
         raise InputError(f"{source}: no row has a truth in the column {columns['truth']!r}")
     if not table.labelled.any():
         raise InputError(f"{source}: all rows with a truth trained the system; label others")
-    return replace(table, notes=(*notes, *guesses, *_notes(table)))
+    return replace(table, notes=(*guesses, *_notes(table)))
 
 
 def _guessed(
-    names: Sequence[str], chosen: Columns, source: str, *, truths: bool
+    rows: Sequence[Row], chosen: Columns, source: str, needed: Sequence[str] = ("truth",)
 ) -> tuple[Columns, list[str]]:
     """Return the columns by their meaning, and a note about those that were guessed."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
     by_name = {name.strip().casefold(): name for name in reversed(names)}
     columns, guesses = dict(chosen), []
     # `lastword decide` writes the answers to a question NAME as NAME and NAME.probability.
@@ -203,12 +184,12 @@ def _guessed(
         if name not in names:
             raise InputError(f"{source} has no column {name!r}; it has {', '.join(names)}")
     for meaning in [meaning for meaning in _NAMES if meaning not in chosen]:
-        candidates = [by_name[key] for key in _NAMES[meaning] if key in by_name]
-        candidates = [*own.get(meaning, []), *candidates]
+        usual = [by_name[key] for key in _NAMES[meaning] if key in by_name]
+        candidates = [*own.get(meaning, []), *usual]
         if free := [name for name in candidates if name not in columns.values()]:
             columns[meaning] = free[0]
             guesses.append(f"{meaning} is column {guessed_name(free[0], names)}")
-        elif meaning == "prediction" or (meaning == "truth" and truths):
+        elif meaning in ("prediction", *needed):
             raise InputError(
                 f"{source} has no column for the {meaning}; it has {', '.join(names)}. Name it: "
                 f"{meaning}=NAME (in a command --{meaning}-column NAME)"
@@ -216,16 +197,22 @@ def _guessed(
     return columns, [f"guessed: {', '.join(guesses)}"] if guesses else []
 
 
-def _fault(meaning: str, cell: str) -> str | None:
-    """Return why a cell is invalid, or None."""
-    if meaning != "confidence":
-        return None if cell else "is empty"
+def _check_cells(table: PlainTable, places: Sequence[str], source: str) -> None:
+    """Refuse empty predictions, and confidences that are not finite numbers."""
+    for meaning in [m for m in ("prediction", "rival", "confidence") if m in table.columns]:
+        for place, cell in zip(places, table.cells(meaning), strict=True):
+            where = f"{source}, {place}: {table.columns[meaning]!r}"
+            if meaning == "confidence" and not _finite(cell):
+                raise InputError(f"{where} is {cell!r:.40}, expected a finite number")
+            if not cell:
+                raise InputError(f"{where} is empty")
+
+
+def _finite(cell: str) -> bool:
     try:
-        if math.isfinite(float(cell)):
-            return None
+        return math.isfinite(float(cell))
     except ValueError:
-        pass
-    return f"is {cell!r:.40}, expected a finite number"
+        return False
 
 
 def _notes(table: PlainTable) -> Iterator[str]:
@@ -237,11 +224,10 @@ def _notes(table: PlainTable) -> Iterator[str]:
         for answer in sorted(answers - truths)
         if spelling(answer) in by_spelling
     ]
-    more = f" and {len(pairs) - _SHOWN} more pairs" if len(pairs) > _SHOWN else ""
     if pairs:
-        shown = ", ".join(pairs[:_SHOWN])
-        yield f"predictions and truths differ in spelling, and count as different: {shown}{more}"
-    if trained := int((table.trained & (table.truths != "")).sum()):
+        shown = ", ".join(pairs[:3]) + (", ..." if len(pairs) > 3 else "")
+        yield f"predictions and truths differ in spelling, and count as different: {shown}"
+    if trained := int(table.trained.sum()):
         yield f"left out {counted(trained, 'row')} that trained the system: they prove nothing"
 
 
@@ -260,27 +246,22 @@ class PlainFinding:
     """Results of the tests on a plain table.
 
     Attributes:
+        errors: The errors of all labelled rows.
         curve: The errors at or above each confidence, the highest first; empty without a
             confidence.
     """
 
     table: PlainTable
     certificate: Certificate
+    errors: Errors
     curve: tuple[Rung, ...] = ()
-
-    @property
-    def errors(self) -> Errors:
-        """The errors of all labelled rows."""
-        assert self.certificate.errors is not None
-        return self.certificate.errors
 
     @property
     def classes(self) -> Iterator[ClassErrors]:
         """The given answers by true class: a promise about all does not hold for each of them."""
-        table, least = self.table, self.certificate.threshold
-        given = table.labelled.copy()
-        if least is not None and table.confidence is not None:
-            given &= table.confidence >= least
+        table, given = self.table, self.table.labelled
+        if (least := self.certificate.threshold) is not None and table.confidence is not None:
+            given = given & (table.confidence >= least)
         wrong = table.predictions != table.truths
         for name in sorted({*table.truths[table.labelled]}):
             among = table.labelled & (table.truths == name)
@@ -309,40 +290,21 @@ def certify_plain(
         )
     labelled, groups, pool = table.labelled, table.groups, table.confidence
     wrong = (table.predictions != table.truths)[labelled]
-    trials: tuple[Trial, ...] = ()
+    trials, curve, reference = list[Trial](), tuple[Rung, ...](), {}
     if "rival" in table.columns:
         base = (table.cells("rival") == table.truths)[labelled]
         policy = Policy((PREDICTION,), 0.0, PREDICTION)
-        trials = (Trial(policy, 0.5, Evidence.of(base, ~wrong, groups)),)
-    curve: tuple[Rung, ...] = ()
+        trials.append(Trial(policy, 0.5, Evidence.of(base, ~wrong, groups)))
     if pool is not None:
-        curve = tuple(rungs(pool[labelled], wrong, groups, quantiles(pool), pool))
-    known = [] if pool is None else pool[labelled][np.unique(groups, return_index=True)[1]]
+        sure, firsts = pool[labelled], np.unique(groups, return_index=True)[1]
+        curve = tuple(rungs(sure, wrong, groups, quantiles(pool), pool))
+        reference = sampled(sure[firsts], "confidence")
+    automation = None if error is None else Automation(error, climb(curve, error, delta))
+    errors = Errors.of(wrong, groups)
     certificate = Certificate(
-        table.subject,
-        terms,
-        OFF,
-        trials,
-        None if error is None else Automation(error, climb(curve, error, delta)),
-        Errors.of(wrong, groups),
-        reference=sampled(known, "confidence"),
+        table.subject, terms, OFF, tuple(trials), automation, errors, reference=reference
     )
-    return PlainFinding(table, certificate, curve)
-
-
-def next_rows(table: PlainTable, count: int = NEXT) -> list[Row]:
-    """Return rows to label next, drawn at random (method, section 20).
-
-    With a rival they are unlabelled rows on which the two predictions differ, because others carry
-    no information about the gain; without one, any unlabelled rows. Each text is drawn once.
-    """
-    free = (table.truths == "") & ~table.trained
-    if "rival" in table.columns:
-        free &= table.predictions != table.cells("rival")
-    places = np.flatnonzero(free)
-    texts = zip(places, table.cells("text")[places], strict=True)
-    copies = numbers([[normal(text) or f"row {place}"] for place, text in texts])
-    return [table.rows[place] for place in places[deal(copies.tolist(), SEED)][:count]]
+    return PlainFinding(table, certificate, errors, curve)
 
 
 class PredictionMonitor:
@@ -355,8 +317,7 @@ class PredictionMonitor:
     Attributes:
         threshold: Minimum confidence of a given answer; None to give all.
         state: Counts and bets on the labelled answers so far.
-        read: Number of answers so far.
-        given: Number of those that are given.
+        given: Number of the answers `read` that are given.
 
     Raises:
         CertificateError: The certificate has no guarantee about errors.
@@ -390,7 +351,8 @@ class PredictionMonitor:
         """Count one answer, and test it."""
         place = place or f"row {self.read + 1}"
         chosen = {meaning: name for meaning, name in self._columns.items() if name in row}
-        one = plain_table([row], chosen, places=[place], source=source, truths=False)
+        one = PlainTable("", [row], _guessed([row], chosen, source, needed=())[0])
+        _check_cells(one, [place], source)
         sure = None if one.confidence is None else float(one.confidence[0])
         if self.threshold is not None and sure is None:
             raise InputError(f"{source}, {place}: it needs a confidence; the certificate has one")
