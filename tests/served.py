@@ -20,7 +20,6 @@ from lastword import Item, Tracer
 from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider
 from lastword.service.app import create_app
-from lastword.service.dialects import DIALECTS
 from lastword.service.log import Log
 from lastword.service.server import Server, run
 from lastword.service.settings import Settings
@@ -156,7 +155,6 @@ def connect(served: Running) -> socket.socket:
 def running(
     model: Any,
     mount: Any = None,
-    dialects: Any = DIALECTS,
     stream: io.StringIO | None = None,
     **settings: Any,
 ) -> Iterator[Running]:
@@ -164,7 +162,7 @@ def running(
     stream = io.StringIO() if stream is None else stream
     chosen = Settings(port=0, **({"drain_seconds": 0.0} | settings))
     log = Log(stream, prompts=chosen.log_prompts)
-    app = create_app(decider_of(model), chosen, log, dialects)
+    app = create_app(decider_of(model), chosen, log)
     if mount is not None:
         mount(app)
     server = Server(app, app.state.service)

@@ -37,7 +37,7 @@ def bodies(model: str, text: str, options: list[str]) -> dict[str, dict[str, Any
     return {
         "/v1/correct": item,
         "/v1/correct/batch": {"items": [item]},
-        "/v1/chat/completions": {"messages": messages, "guided_choice": options},
+        "/v1/chat/completions": {"messages": messages, "structured_outputs": {"choice": options}},
         "/v1/decisions": {"model": model, "input": text, "questions": listed},
         "/v1/systemone": {"model": model, "state": text, "questions": mapped},
     }

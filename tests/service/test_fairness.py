@@ -35,18 +35,6 @@ def test_targets_of_a_pass_are_bounded(model, monkeypatch, included, most):
     assert len(held.groups) >= 2 and max(map(len, held.groups)) <= most
 
 
-def test_a_prompt_may_be_a_conversation(model):
-    messages = [{"role": "user", "content": "w5"}]
-    model.tokenizer.chat_template = "{% for m in messages %}w9 {{ m.content }} w8{% endfor %}"
-    try:
-        with running(model) as served:
-            answer = served.client.post("/v1/correct", json=BODY | {"prompt": messages}).json()
-        expected = model.correct(messages, BODY["candidates"])
-    finally:
-        model.tokenizer.chat_template = None
-    assert answer == expected.to_dict() | {"method": "model"}
-
-
 def test_content_free_prompts_are_used_if_the_correction_needs_them():
     decider = Decider.demo(correction="contextual")
     prompts = {

@@ -5,18 +5,12 @@ import time
 from enum import Enum
 from typing import Any, Literal
 
-import numpy as np
 import pytest
 from pydantic import BaseModel, Field
 
 from lastword import Choice, Multi, Option
 from lastword.decide.decider import Decider
-from lastword.service.dialects.openai.choices import (
-    Choices,
-    JsonSchema,
-    ResponseFormat,
-    read_choices,
-)
+from lastword.service.dialects.openai.choices import choices_of
 from lastword.service.refusal import Refusal
 from lastword.text.question import question_digest
 
@@ -55,14 +49,6 @@ def test_a_chat_returns_the_decision_about_the_users_message(plain, model):
     assert response["usage"]["prompt_tokens"] == decided["usage"]["input_tokens"]
 
 
-def test_a_conversation_is_a_text_with_its_roles(plain, model):
-    messages = [*MESSAGES[1:], {"role": "assistant", "content": "w9"}]
-    expected = Decider(model).decide(messages, {"a": Choice("w4", CHOICES)})["a"]
-    response = post(plain, "chat/completions", CHAT | {"messages": [MESSAGES[0], *messages]}).json()
-    shares = [entry["probability"] for entry in response["lastword"]["probabilities"]]
-    assert shares == pytest.approx(expected.probabilities.tolist(), abs=1e-5)
-
-
 def test_default_parameters_and_other_forms_change_nothing(plain):
     parts = [{"type": "text", "text": "w5 "}, {"type": "text", "text": "w6 w7"}]
     chat: dict[str, Any] = {"messages": [MESSAGES[0], {"role": "user", "content": parts}]}
@@ -71,18 +57,6 @@ def test_default_parameters_and_other_forms_change_nothing(plain):
     response = post(plain, "chat/completions", CHAT | chat)
     assert response.status_code == 200, response.text
     assert response.json()["lastword"] == post(plain, "chat/completions", CHAT).json()["lastword"]
-
-
-def test_log_probabilities_are_those_of_the_choices(plain):
-    chat = CHAT | {"logprobs": True, "top_logprobs": 3}
-    answer = post(plain, "chat/completions", chat).json()
-    (choice,) = answer["choices"]
-    (token,) = choice["logprobs"]["content"]
-    assert bytes(token["bytes"]).decode() == choice["message"]["content"] == token["token"]
-    shares = {one["value"]: one["probability"] for one in answer["lastword"]["probabilities"]}
-    logs = {one["token"]: np.exp(one["logprob"]) for one in token["top_logprobs"]}
-    assert logs == pytest.approx(shares, abs=1e-5)
-    assert [*logs] == sorted(logs, key=logs.__getitem__, reverse=True)
 
 
 def test_a_stream_has_the_same_content_in_pieces(plain):
@@ -116,15 +90,10 @@ def test_the_answer_is_written_in_the_form_of_the_schema(plain):
 # Choice lists
 
 
-def choices_of(schema: dict) -> Choices:
-    form = ResponseFormat(type="json_schema", json_schema=JsonSchema(schema=schema))
-    return read_choices(None, None, form)
-
-
 def test_an_enum_of_numbers_is_read_and_written_as_json():
     choices = choices_of({"enum": [1, 2.5, True, "a"]})
-    assert choices.candidates == ("1", "2.5", "true", "a")
-    assert [choices.written(i) for i in range(4)] == ["1", "2.5", "true", '"a"']
+    assert choices.options == ("1", "2.5", True, "a")
+    assert [choices.written([one]) for one in choices.options] == ["1", "2.5", "true", '"a"']
 
 
 class Way(Enum):
@@ -152,10 +121,10 @@ def test_an_enum_of_pydantic_is_a_question(body):
     choices = choices_of(body.model_json_schema())
     question = choices.question([])
     assert question_digest(question) == question_digest(Choice("Which way?", ["north", "south"]))
-    assert body.model_validate_json(choices.written(1)) == body(way="south")
+    assert body.model_validate_json(choices.written(["south"])) == body(way="south")
     assert question.abstain == (body is OrNone)
     if question.abstain:
-        assert body.model_validate_json(choices.written(None)) == body(way=None)
+        assert body.model_validate_json(choices.written([])) == body(way=None)
 
 
 def test_a_list_of_an_enum_is_a_multi_question():
@@ -165,7 +134,7 @@ def test_a_list_of_an_enum_is_a_multi_question():
     choices = choices_of(Both.model_json_schema())
     assert choices.question([]) == Multi("Which ways?", ["north", "south"])
     for ways in (["south"], []):
-        assert Both.model_validate_json(choices.array(ways)) == Both(ways=ways)
+        assert Both.model_validate_json(choices.written(ways)) == Both(ways=ways)
 
 
 def test_true_differs_from_1_and_definitions_are_followed():
@@ -175,7 +144,7 @@ def test_true_differs_from_1_and_definitions_are_followed():
     by_reference = {"$ref": "#/definitions/Again", "description": "Which way?", "title": "Way"}
     choices = choices_of(of(by_reference, definitions=ways))
     assert choices.question([]) == Choice("Which way?", ["north", "south"])
-    assert choices.written(1) == '{"team": "south"}'
+    assert choices.written(["south"]) == '{"team": "south"}'
     whole = {"$ref": "#/definitions/T", "definitions": {"T": of({"enum": ["a", "b"]})}}
     assert choices_of(whole).values == ("a", "b")
 
@@ -205,11 +174,8 @@ TWO = {"a": {"enum": ["x"]}, "b": {"enum": ["y"]}}
         (of({"enum": []}), "schema.properties.team.enum is empty"),
         (of({"enum": "ab"}), "schema.properties.team has no enum"),
         ({"enum": ["b", {"x": 1}]}, "schema.enum[1] is {'x': 1}; expected text"),
-        ({"enum": [float("nan"), 1]}, "schema.enum[0] is nan; expected"),
-        ({"enum": ["\ud800"]}, "schema.enum[0] is '\\ud800'; expected text in UTF-8"),
         ({"properties": TWO}, "schema.properties has 'a', 'b'; expected one property"),
         ({"properties": {}}, "schema.properties has none"),
-        ({"properties": {"\ud800": {"enum": ["x"]}}}, "lone surrogate"),
         (of({"$ref": "#/$defs/B"}, **{"$defs": {"B": {"type": "string"}}}), "team has no enum"),
         ({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}, "refers to itself"),
         ({"$ref": "#/$defs/A", "$defs": []}, "refers to '#/$defs/A', which is not there"),
@@ -219,8 +185,6 @@ TWO = {"a": {"enum": ["x"]}, "b": {"enum": ["y"]}}
         ({"type": "array", "items": 3}, "schema.items is no object"),
         ({"enum": [None]}, "null as its only enum value"),
         ({"type": "array", "items": {"enum": ["a", None]}}, "schema.items has null"),
-        ({"enum": [1, 1.0, 2]}, "enum value 1 twice, again as 1.0"),
-        (of({"enum": ["a", "b", "a"]}), 'team has the enum value "a" twice'),
         # Keywords that may exclude an answer.
         (ARRAY | {"minItems": 1}, "minItems"),
         (ARRAY | {"contains": {"const": "a"}}, "contains"),
@@ -229,7 +193,7 @@ TWO = {"a": {"enum": ["x"]}, "b": {"enum": ["y"]}}
         (AB | DEFINED | {"$ref": "#/$defs/A"}, "enum"),
         (AB | {"anyOf": [{"const": "c"}, {"const": "d"}]}, "two of enum"),
         (AB | {"anyOf": 1}, "two of enum"),
-        ({"anyOf": 1}, "no enum"),
+        ({"anyOf": 1}, "anyOf"),
         ({"oneOf": [A, {"const": None}]}, "oneOf"),
         ({"enum": [True], "const": 1}, "two of enum"),
         (AB | {"not": A}, "not"),
@@ -270,7 +234,7 @@ def test_a_schema_that_repeats_a_long_enum_is_read_fast():
 def test_keywords_that_exclude_no_answer_are_accepted():
     notes: dict[str, Any] = {"title": "T", "default": "a", "examples": ["a"], "$comment": "c"}
     notes |= {"$schema": "s", "deprecated": True, "readOnly": True, "$id": "i", "format": "word"}
-    ab = AB | notes | {"type": ["string", "null"], "x-order": 1, "enumNames": ["A", "B"]}
+    ab = AB | notes | {"type": ["string", "null"]}
     more = {"required": ["team"], "additionalProperties": False, **notes}
     for schema in (
         ab,
@@ -280,7 +244,6 @@ def test_keywords_that_exclude_no_answer_are_accepted():
         {"type": "string", "anyOf": [{"const": "a"} | notes, {"const": "b"}]},
     ):
         assert choices_of(schema).values == ("a", "b")
-    assert choices_of({"type": "integer", "enum": [1, 2.0]}).values == (1, 2)
 
 
 def test_a_reference_uses_the_definition_at_its_path():

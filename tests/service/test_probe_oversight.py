@@ -121,7 +121,7 @@ def test_an_uncertain_answer_is_deferred_in_every_form(alone):
         for text in texts_of(6, start=400)[0]:
             expected = alone.decide(text, {"q": alone.probes[0].question})["q"]
             for form in ("openai", "chat", "typesafe", "google"):
-                answer = post(served, form, INSTRUCTIONS, [*WORDS], None, "", text=text)
+                answer = post(served, form, INSTRUCTIONS, [*WORDS], text=text)
                 choice, details = choice_of(form, answer)
                 assert details["deferred"] == expected.deferred and choice == expected.choice
             for named in ({}, {"question": "answer"}):

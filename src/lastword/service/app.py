@@ -25,10 +25,7 @@ _CODES = {404: "not_found", 405: "method_not_allowed"}  # of what Starlette refu
 
 
 def create_app(
-    decider: Decider,
-    settings: Settings | None = None,
-    log: Log | None = None,
-    dialects: Sequence[Dialect] = DIALECTS,
+    decider: Decider, settings: Settings | None = None, log: Log | None = None
 ) -> FastAPI:
     """Return the service as an ASGI application; its `state.service` ends with its lifespan.
 
@@ -36,7 +33,6 @@ def create_app(
         decider: Answers; only the application's thread calls it from now on.
         settings: Limits and behaviour.
         log: The log; on stderr by default.
-        dialects: The wire formats of the routes.
     """
     service = Service(decider, settings or Settings(), log)
     app = FastAPI(
@@ -52,7 +48,7 @@ def create_app(
     )
     app.state.service = service
     add_pages(app, explorer=service.settings.explorer)
-    add_dialects(app, dialects)
+    add_dialects(app, DIALECTS)
     return app
 
 

@@ -18,10 +18,10 @@ from contextlib import asynccontextmanager
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lastword.service.application import Application, Traffic
 from lastword.service.content_coding import decoded
 from lastword.service.dialect import Paths
 from lastword.service.refusal import Refusal
-from lastword.service.running import Running, Traffic
 
 _ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # a request id that a client may choose
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII | re.IGNORECASE)
@@ -47,7 +47,7 @@ _HEADERS = {
 class Guard:
     """ASGI middleware around the whole service."""
 
-    def __init__(self, app: ASGIApp, service: Running, paths: Paths) -> None:
+    def __init__(self, app: ASGIApp, service: Application, paths: Paths) -> None:
         self._app, self._paths, self._settings = app, paths, service.settings
         self._metrics, self._log, self._traffic = service.metrics, service.log, service.traffic
 

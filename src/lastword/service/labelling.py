@@ -19,12 +19,12 @@ from fastapi.responses import FileResponse
 from pydantic import BaseModel, ConfigDict
 
 from lastword.service.app import add_dialects, lifespan
+from lastword.service.application import Application
 from lastword.service.call import json_of
 from lastword.service.dialect import Dialect, routes
 from lastword.service.log import Log
 from lastword.service.pages import add_labelling_page
 from lastword.service.refusal import Refusal
-from lastword.service.running import Running
 from lastword.service.settings import Settings
 from lastword.tryout.label_job import LabelJob
 from lastword.tryout.labelling import Repeated
@@ -37,7 +37,7 @@ _RESULT_POLICY = (  # the page has a stricter one, which allows only its scripts
 )
 
 
-class Labels(Running):
+class Labels(Application):
     """A table that a user labels, with the thread that trains and tests the probe.
 
     Args:

@@ -30,15 +30,18 @@ def characters(item: Item) -> int:
     return sum(before + len(candidate) for candidate in item.candidates)
 
 
-def too_large(item: Item, settings: Settings) -> Refusal | None:
-    """Return the refusal of an item that is too much work, before it is tokenised; else None."""
+def require_small(item: Item, settings: Settings) -> None:
+    """Refuse an item that is too much work, before it is tokenised.
+
+    Raises:
+        Refusal: Too many candidates or characters.
+    """
     if (count := len(item.candidates)) > settings.candidates:
         what = f"the item has {count} candidates, the service takes {settings.candidates}"
-        return Refusal("too_many_candidates", what)
+        raise Refusal("too_many_candidates", what)
     if (size := characters(item)) > settings.characters:
         what = f"{size} characters, the prompt counted with every candidate"
-        return Refusal("too_many_characters", f"{what}: the service takes {settings.characters}")
-    return None
+        raise Refusal("too_many_characters", f"{what}: the service takes {settings.characters}")
 
 
 def require_few_characters(text: str, questions: Sequence[Single], settings: Settings) -> None:

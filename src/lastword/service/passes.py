@@ -3,15 +3,12 @@
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 import torch
 
 from lastword.decide.answer import Answer
-from lastword.decide.answerers import Query
-from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider
 from lastword.errors import TraceError
 from lastword.records.decision import Decision
@@ -21,36 +18,6 @@ from lastword.service.log import Log
 from lastword.service.metrics import Metrics
 from lastword.service.queue import Order
 from lastword.service.refusal import Refusal
-from lastword.text.tokens import EncodedItem
-
-
-@dataclass(eq=False, kw_only=True)
-class ModelOrder(Order):
-    """An item, or works, that wait for the model.
-
-    Attributes:
-        encoded: The tokens of the item; None if probes answer the works.
-        scope: How much of the item is read; None if probes answer.
-        works: The work of one question, or of those that probes answer; () for a bare item.
-        chunks: Number of chunks of its prompt that were read.
-    """
-
-    encoded: EncodedItem | None = None
-    scope: Scope | None = None
-    works: tuple[Query, ...] = ()
-    chunks: int = 0
-
-    @property
-    def kind(self) -> tuple[bool, Scope | None]:
-        """The part of an order that all orders of one pass share."""
-        return not self.works, self.scope
-
-    @property
-    def cost(self) -> int:
-        """The number of tokens for a probe, or of rows that the readout holds for an item."""
-        if self.encoded is None or self.scope is None:
-            return sum(work.tokens for work in self.works)
-        return sum(self.encoded.prompt.candidate_tokens) * (1 + (self.scope.blind == "all"))
 
 
 class Passes:
@@ -63,7 +30,7 @@ class Passes:
         has_model = decider.by_model is not None
         self.chunks = Chunks(decider.tracer) if has_model else None
 
-    def choose(self, orders: Sequence[ModelOrder]) -> list[ModelOrder]:
+    def choose(self, orders: Sequence[Order]) -> list[Order]:
         """Return the first order and those that share its pass; a long one is alone."""
         first = orders[0]
         if self._is_long(first):
@@ -75,13 +42,8 @@ class Passes:
         items = [order.encoded for order in alike if order.encoded is not None]
         if not items:
             return alike
-        try:
-            # The tracer's plan groups what fits into one pass; the first order has waited longest.
-            plan = self._decider.tracer.plan(items)
-            (group,) = (group for group in plan if 0 in group)
-        except Exception as error:
-            self._log.failure(error, at="plan", items=len(orders))
-            return alike[:1]
+        # The tracer's plan groups what fits into one pass; the first order has waited longest.
+        (group,) = (group for group in self._decider.tracer.plan(items) if 0 in group)
         return [alike[i] for i in sorted(group)]
 
     @property
@@ -89,7 +51,7 @@ class Passes:
         """The maximum number of tokens of a pass of probes."""
         return CPU_TOKENS if self.chunks is None else self._decider.tracer.batch_tokens
 
-    def _is_long(self, order: ModelOrder) -> bool:
+    def _is_long(self, order: Order) -> bool:
         """Return True if a chunk of the order's prompt has to be read before its pass."""
         if order.encoded is None or self.chunks is None:
             return False
@@ -98,7 +60,7 @@ class Passes:
         tried = order.chunks * self.chunks.size >= 2 * prompt.boundary
         return not tried and self.chunks.unread(prompt) > self.chunks.size
 
-    def _read_chunk(self, order: ModelOrder) -> dict[ModelOrder, Any]:
+    def _read_chunk(self, order: Order) -> dict[Order, Any]:
         """Read a chunk of an order's prompt; refuse an order whose deadline is too near."""
         assert order.encoded is not None and self.chunks is not None
         prompt = order.encoded.prompt.branches[0]
@@ -111,20 +73,21 @@ class Passes:
         late = self.chunks.seconds(prompt) > left
         return {order: self._beyond(order.encoded.tokens)} if late else {}
 
-    def beyond_deadline(self, tokens: int) -> Refusal | None:
-        """Return the refusal of more tokens than this machine reads in time, else None."""
-        return self._beyond(tokens) if tokens > self._most else None
-
     @property
     def _most(self) -> float:
         # Half of the time is for others, which have turns between the chunks.
         return math.inf if self.chunks is None else self.chunks.most(self._deadline / 2)
 
+    def require_timely(self, tokens: int) -> None:
+        """Refuse more tokens than this machine reads before the deadline."""
+        if tokens > self._most:
+            raise self._beyond(tokens)
+
     def _beyond(self, tokens: int) -> Refusal:
         what = f"{tokens} tokens cannot be read before the deadline of {self._deadline:g} s"
         return Refusal("beyond_deadline", f"{what}: this machine takes about {self._most:.0f}")
 
-    def run(self, orders: Sequence[ModelOrder]) -> dict[ModelOrder, Any]:
+    def run(self, orders: Sequence[Order]) -> dict[Order, Any]:
         """Return the result or the error of each order; if a pass fails, each is tried alone."""
         if self._is_long(orders[0]):
             return self._read_chunk(orders[0])
@@ -134,7 +97,7 @@ class Passes:
             except Exception as error:
                 self._log.event("apart", items=len(orders), error=type(error).__name__)
         # Not inside `except`: the error would keep the failed pass in memory, which may be full.
-        results: dict[ModelOrder, Any] = {}
+        results: dict[Order, Any] = {}
         for order in orders:
             try:
                 results |= {} if order.future.done() else self._answer([order])
@@ -142,7 +105,7 @@ class Passes:
                 results[order] = self._as_refusal(error)
         return results
 
-    def _answer(self, orders: Sequence[ModelOrder]) -> dict[ModelOrder, Any]:
+    def _answer(self, orders: Sequence[Order]) -> dict[Order, Any]:
         start = time.perf_counter()
         works = [work for order in orders for work in order.works]
         items = [order.encoded for order in orders if order.encoded is not None]
@@ -156,8 +119,7 @@ class Passes:
             self._metrics.batch_items.observe(len(items))
             self._metrics.batch_seconds.observe(time.perf_counter() - start)
         for order, result in zip(orders, results, strict=True):
-            given = result if isinstance(result, list) else [result]
-            for one in given:
+            for one in result if isinstance(result, list) else [result]:
                 if isinstance(one, Answer) and order.encoded is not None:
                     one = one.decision  # the model's
                 if isinstance(one, Decision | Answer):

@@ -20,82 +20,98 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, zip_longest
-from typing import Any, Generic, TypeVar
+from typing import Any
+
+from lastword.decide.answerers import Query
+from lastword.decide.batch import Scope
+from lastword.errors import TraceError
+from lastword.text.tokens import EncodedItem
 
 
 @dataclass(eq=False, kw_only=True)
 class Order:
-    """Work that a request waits for.
+    """An item, or works, that a request wants from the model.
 
     Attributes:
         client: The client, whose turn it takes.
         batch: True for the lane of batches.
-        future: The result; if it is cancelled, the order leaves the queue.
+        encoded: The tokens of the item; None if probes answer the works.
+        scope: How much of the item is read; None if probes answer.
+        works: The work of one question, or of those that probes answer; () for a bare item.
+        chunks: Number of chunks of its prompt that were read.
         since: Time of its arrival, by the monotonic clock.
+        future: The result, from `Line.results` on; if it is cancelled, the order leaves the queue.
     """
 
     client: Hashable
     batch: bool = False
-    future: "asyncio.Future[Any]" = field(default_factory=asyncio.Future)
+    encoded: EncodedItem | None = None
+    scope: Scope | None = None
+    works: tuple[Query, ...] = ()
+    chunks: int = 0
     since: float = field(default_factory=time.monotonic)
+    future: "asyncio.Future[Any]" = field(init=False)
+
+    @property
+    def kind(self) -> tuple[bool, Scope | None]:
+        """The part of an order that all orders of one pass share."""
+        return not self.works, self.scope
+
+    @property
+    def cost(self) -> int:
+        """The number of tokens for a probe, or of rows that the readout holds for an item."""
+        if self.encoded is None or self.scope is None:
+            return sum(work.tokens for work in self.works)
+        return sum(self.encoded.prompt.candidate_tokens) * (1 + (self.scope.blind == "all"))
 
 
-Entry = TypeVar("Entry", bound=Order)
-
-
-class Queue(Generic[Entry]):
+class Queue:
     """Waiting orders by lane and client."""
 
     def __init__(self) -> None:
-        self._lanes: dict[bool, dict[Hashable, deque[Entry]]] = {False: {}, True: {}}
+        self._lanes: dict[bool, dict[Hashable, deque[Order]]] = {False: {}, True: {}}
         self._single_had_turn = False
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[Order]:
         """Yield all orders, lane by lane."""
-        for lane in self._lanes.values():
-            for entries in [*lane.values()]:
-                yield from [*entries]
+        return iter([o for lane in self._lanes.values() for each in lane.values() for o in each])
 
     def __len__(self) -> int:
         """Count the orders."""
         return sum(1 for _ in self)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, order: Order) -> None:
         """Add an order behind those of its client."""
-        self._lanes[entry.batch].setdefault(entry.client, deque()).append(entry)
+        self._lanes[order.batch].setdefault(order.client, deque()).append(order)
 
-    def discard(self, entry: Entry) -> None:
+    def discard(self, order: Order) -> None:
         """Remove an order, if it is there."""
-        lane = self._lanes[entry.batch]
-        entries = lane.get(entry.client, deque())
-        if entry in entries:
-            entries.remove(entry)
-            if not entries:
-                del lane[entry.client]
+        lane = self._lanes[order.batch]
+        orders = lane.get(order.client, deque())
+        if order in orders:
+            orders.remove(order)
+            if not orders:
+                del lane[order.client]
 
-    def next(self, most: int) -> list[Entry]:
+    def next(self, most: int) -> list[Order]:
         """Return the next orders, all of one lane, without removing them."""
         singles, batches = self._lanes[False], self._lanes[True]
         lane = batches if batches and (self._single_had_turn or not singles) else singles
-        return [*islice(_rounds(lane), most)]
+        # The first order of each client, then the second of each, and so on.
+        turns = (order for turn in zip_longest(*lane.values()) for order in turn if order)
+        return [*islice(turns, most)]
 
-    def take(self, entries: Sequence[Entry]) -> None:
+    def take(self, orders: Sequence[Order]) -> None:
         """Remove the orders of one pass; their clients go to the end of the lane's next round."""
-        for entry in entries:
-            lane = self._lanes[entry.batch]
-            self.discard(entry)
-            if entry.client in lane:  # dicts keep their order, so this moves it to the end
-                lane[entry.client] = lane.pop(entry.client)
-            self._single_had_turn = not entry.batch
+        for order in orders:
+            lane = self._lanes[order.batch]
+            self.discard(order)
+            if order.client in lane:  # dicts keep their order, so this moves it to the end
+                lane[order.client] = lane.pop(order.client)
+            self._single_had_turn = not order.batch
 
 
-def _rounds(lane: dict[Hashable, deque[Entry]]) -> Iterator[Entry]:
-    """Yield the first order of each client, then the second of each, and so on."""
-    for orders in zip_longest(*lane.values()):
-        yield from (order for order in orders if order is not None)
-
-
-class Line(Generic[Entry]):
+class Line:
     """A queue with the task that empties it, pass by pass.
 
     Args:
@@ -107,12 +123,12 @@ class Line(Generic[Entry]):
 
     def __init__(
         self,
-        choose: Callable[[list[Entry]], Awaitable[list[Entry]]],
-        run: Callable[[list[Entry]], Awaitable[Mapping[Entry, Any]]],
+        choose: Callable[[list[Order]], Awaitable[list[Order]]],
+        run: Callable[[list[Order]], Awaitable[Mapping[Order, Any]]],
         most: int,
     ) -> None:
         self._choose, self._run, self._most = choose, run, most
-        self._queue, self._current = Queue[Entry](), list[Entry]()
+        self._queue, self._current = Queue(), list[Order]()
         self._work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -136,26 +152,29 @@ class Line(Generic[Entry]):
         since = [order.since for order in (*self._queue, *self._current)]
         return time.monotonic() - min(since) if since else 0.0
 
-    def add(self, orders: Sequence[Entry]) -> None:
-        """Queue orders."""
+    async def results(self, orders: Sequence[Order | TraceError]) -> list[Any]:
+        """Queue orders and return the result or the error of each, in the place of errors too.
+
+        If the caller ends, its orders leave the queue.
+        """
+        waiting = [order for order in orders if isinstance(order, Order)]
         if self._task is None:
             self._task = asyncio.ensure_future(self._serve())
-        for order in orders:
+        for order in waiting:
+            order.future = asyncio.Future()
             self._queue.add(order)
             order.future.add_done_callback(partial(self._discard, order))
         self._work.set()
-
-    async def results(self, orders: Sequence[Entry]) -> list[Any]:
-        """Queue orders and return their results or errors; remove them if the caller ends."""
-        self.add(orders)
-        return await asyncio.gather(*(order.future for order in orders), return_exceptions=True)
+        futures = (order.future for order in waiting)
+        results = iter(await asyncio.gather(*futures, return_exceptions=True))
+        return [next(results) if isinstance(order, Order) else order for order in orders]
 
     def close(self) -> None:
         """End the task."""
         if self._task is not None:
             self._task.cancel()
 
-    def _discard(self, order: Entry, _: "asyncio.Future[Any]") -> None:
+    def _discard(self, order: Order, _: "asyncio.Future[Any]") -> None:
         self._queue.discard(order)
 
     async def _serve(self) -> None:
@@ -170,15 +189,10 @@ class Line(Generic[Entry]):
             for order in self._current:
                 if order.future.done():  # its request has ended
                     continue
-                if order in results:
-                    _settle(order.future, results[order])
-                else:
+                if order not in results:
                     self._queue.add(order)
+                elif isinstance(result := results[order], Exception):
+                    order.future.set_exception(result)
+                else:
+                    order.future.set_result(result)
             self._current = []
-
-
-def _settle(future: "asyncio.Future[Any]", result: Any) -> None:
-    if isinstance(result, Exception):
-        future.set_exception(result)
-    else:
-        future.set_result(result)

@@ -1,16 +1,18 @@
 """Wire formats: bodies of requests, answers, and strict JSON."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-from lastword.files.strict_json import to_json
 from lastword.records.decision import SCHEMA
 from lastword.service.limits import MOST_ENTRIES
 from lastword.service.refusal import Refusal
 from lastword.text.items import Item
+
+Json = Any  # a JSON value
+Object = dict[str, Json]
 
 
 def _encodable(text: str) -> str:
@@ -21,7 +23,7 @@ def _encodable(text: str) -> str:
     return text
 
 
-def _require_none(value: Any) -> None:
+def _require_none(value: Json) -> None:
     if value is not None:
         raise ValueError("it would change the answer and is not supported; leave it out")
 
@@ -30,37 +32,16 @@ Text = Annotated[str, AfterValidator(_encodable)]
 _KEY = r"^[^\x00]*$"  # Postgres takes no NUL, and no long text into an index
 # A field of another API that is refused unless it is null.
 Unread = Annotated[None, BeforeValidator(_require_none)]
-_EXAMPLE: dict[str, Any] = {
+_EXAMPLE: Object = {
     "prompt": "Where is the lake of Oru?",
     "candidates": ["in the north", "in the south", "in the hills"],
 }
 
 
-class MessageBody(BaseModel, strict=True, extra="forbid"):
-    """One message of a conversation."""
-
-    role: Text = Field(description="`system`, `user`, `assistant`, or what the template knows.")
-    content: Text = Field(description="Its text.")
-
-
-# The discriminator chooses the form first, so that an error is about that form only.
-Prompt = Annotated[
-    Annotated[Text, Tag("text")]
-    | Annotated[
-        list[MessageBody],
-        Field(min_length=1, max_length=MOST_ENTRIES, fail_fast=True),
-        Tag("messages"),
-    ],
-    Discriminator(lambda value: "messages" if isinstance(value, list) else "text"),
-]
-
-
 class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examples": [_EXAMPLE]}):
     """One prompt with its candidate answers."""
 
-    prompt: Prompt = Field(
-        description="Text before the answer, which may be empty, or the messages of a conversation."
-    )
+    prompt: Text = Field(description="Text before the answer, which may be empty.")
     candidates: list[Text] = Field(
         min_length=1,
         max_length=MOST_ENTRIES,
@@ -73,7 +54,7 @@ class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
     view: bool = Field(False, description="Say it in words and numbers, as the explorer draws it.")
     # Lines of `lastword correct --input` may have these; no answer depends on them.
     question: Text | None = Field(None, description="For people; not read.")
-    truthful: Any = Field(None, description="For metrics, and for `view`: what is true, in order.")
+    truthful: Json = Field(None, description="For metrics, and for `view`: what is true, in order.")
     blind_prompt: Text | None = Field(
         None, description="The prompt without its question, for a correction that reads it."
     )
@@ -95,17 +76,15 @@ class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
         Raises:
             ItemError: A text that the model cannot read.
         """
-        name = None if self.id is None else str(self.id)
-        candidates, separator = tuple(self.candidates), self.separator
-        if isinstance(self.prompt, str):
-            more: dict[str, Any] = {
-                "blind_prompt": self.blind_prompt,
-                "content_free": tuple(self.content_free),
-            }
-            prompt = self.prompt
-        else:
-            prompt, more = "", {"messages": [one.model_dump() for one in self.prompt]}
-        return Item(prompt, candidates, id=name, separator=separator, **more)
+        return Item(
+            self.prompt,
+            tuple(self.candidates),
+            id=None if self.id is None else str(self.id),
+            separator=self.separator,
+            blind_prompt=self.blind_prompt,
+            content_free=tuple(self.content_free),
+            truthful=self.truths,
+        )
 
 
 class BatchBody(BaseModel, strict=True, extra="forbid"):
@@ -135,31 +114,26 @@ class FeedbackBody(
     )
 
 
-def to_bytes(value: Mapping[str, Any]) -> bytes:
-    """Return strict JSON on one line, with the schema version first."""
-    return to_json({"schema": SCHEMA} | dict(value)).encode()
-
-
-def problem(error: BaseException) -> dict[str, Any]:
+def problem(error: BaseException) -> Object:
     """Return the JSON of an error."""
     refusal = Refusal.of(error)
     return {"error": {"code": refusal.code, "message": str(refusal)}}
 
 
-def native_form(refusal: Refusal) -> dict[str, Any]:
+def native_form(refusal: Refusal) -> Object:
     """Return the JSON of a refusal in the service's form."""
     return {"schema": SCHEMA} | problem(refusal)
 
 
-def invalid(details: Sequence[Any]) -> Refusal:
+def invalid(details: Sequence[Json]) -> Refusal:
     """Return the refusal of an invalid body, without the body's text."""
     faults = [f"{_where(detail):.80}: {_wrong(detail)}" for detail in details[:3]]
     more = f" and {len(details) - 3} more" if len(details) > 3 else ""
     return Refusal("invalid_body", "; ".join(faults) + more)
 
 
-def _where(detail: Mapping[str, Any]) -> str:
-    path: Sequence[Any] = detail["loc"]
+def _where(detail: Object) -> str:
+    path: Sequence[Json] = detail["loc"]
     if detail["type"] == "json_invalid":
         return f"body, after {path[-1]} characters"
     return ".".join(part for part in map(str, path) if not _LABEL.fullmatch(part)) or "body"
@@ -169,7 +143,7 @@ def _where(detail: Mapping[str, Any]) -> str:
 _LABEL = re.compile(r"body|body of a map|constrained-\w+|(list|dict|function-\w+)\[.*\]", re.DOTALL)
 
 
-def _wrong(detail: Mapping[str, Any]) -> str:
+def _wrong(detail: Object) -> str:
     """Return pydantic's message without names of Python."""
     if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
         return "expected a JSON object"

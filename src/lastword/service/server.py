@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from lastword.errors import InputError
 from lastword.files.system import on_end, raise_file_limit
-from lastword.service.running import Running
+from lastword.service.application import Application
 from lastword.version import __version__
 
 _BACKLOG = 2048  # connections that the kernel accepts for the server
@@ -33,7 +33,7 @@ class Server:
 
     url: str | None = None
 
-    def __init__(self, app: ASGIApp, service: Running) -> None:
+    def __init__(self, app: ASGIApp, service: Application) -> None:
         self._app, self._service = app, service
         self._stopping = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None

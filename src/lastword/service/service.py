@@ -19,23 +19,22 @@ from lastword.files.strict_json import strict
 from lastword.model.weights.identity import model_name
 from lastword.records.decision import Decision
 from lastword.records.view import item_text, page_item
-from lastword.service.limits import CPU_TOKENS, LONG, characters, too_large
+from lastword.service.application import Application
+from lastword.service.limits import CPU_TOKENS, LONG, characters, require_small
 from lastword.service.log import Log
 from lastword.service.oversight import oversee
-from lastword.service.passes import ModelOrder, Passes
-from lastword.service.queue import Line
+from lastword.service.passes import Passes
+from lastword.service.queue import Line, Order
 from lastword.service.refusal import Refusal
-from lastword.service.running import Running
 from lastword.service.settings import Settings
 from lastword.text.items import Item
-from lastword.text.tokens import EncodedItem
 from lastword.version import __version__
 
 Result = TypeVar("Result")
 Entry = tuple[Item, Scope] | ItemError  # an item and how much of it is read, or its error
 
 
-class Service(Running):
+class Service(Application):
     """A decider behind a queue, with the service's limits.
 
     Attributes:
@@ -70,7 +69,7 @@ class Service(Running):
         self._threads = [ThreadPoolExecutor(1, name) for name in names]
         self._text, self._long_text, model = self._threads
         self.passes = Passes(decider, self.metrics, self.log, settings.deadline_seconds)
-        self.line = Line[ModelOrder](
+        self.line = Line(
             partial(_in_thread, model, self.passes.choose),
             partial(_in_thread, model, self.passes.run),
             settings.batch_items,
@@ -135,66 +134,41 @@ class Service(Running):
             client: The client, for its turn in the queue.
             batch: True for the lane of batches.
         """
-        size = sum(characters(one[0]) for one in entries if not isinstance(one, ItemError))
-        encoded = await self.read(size, partial(self._encoded, entries))
-        orders = [
-            one
-            if isinstance(one, TraceError)
-            else ModelOrder(client=client, batch=batch, encoded=one[0], scope=one[1])
-            for one in encoded
-        ]
-        waiting = [order for order in orders if isinstance(order, ModelOrder)]
-        answers = iter(await self.line.results(waiting))
-        return [order if isinstance(order, TraceError) else next(answers) for order in orders]
 
-    def _encoded(self, entries: Sequence[Entry]) -> "list[tuple[EncodedItem, Scope] | TraceError]":
-        """Return items as tokens, or their errors."""
-        checked = [self._checked(entry) for entry in entries]
-        items = [one[0] for one in checked if not isinstance(one, TraceError)]
-        encoded = iter(self.decider.encode(items))
-        return [
-            one if isinstance(one, TraceError) else self._counted(next(encoded), one[1])
-            for one in checked
-        ]
+        def orders() -> list[Order | TraceError]:
+            return [self._order(entry, client, batch) for entry in entries]
 
-    def _counted(
-        self, encoded: EncodedItem | ItemError, scope: Scope
-    ) -> "tuple[EncodedItem, Scope] | TraceError":
-        if isinstance(encoded, ItemError):
-            return encoded
-        return self.too_many_tokens([encoded], encoded.tokens) or (encoded, scope)
+        size = sum(characters(one[0]) for one in entries if isinstance(one, tuple))
+        return await self.line.results(await self.read(size, orders))
 
-    def too_many_tokens(
-        self, items: Sequence[EncodedItem], tokens: int, times: int = 1
-    ) -> Refusal | None:
-        """Return the refusal of tokenised items that are too much work, else None.
+    def _order(self, entry: Entry, client: Hashable, batch: bool) -> Order | TraceError:
+        """Return the order of an item, without the prompts that its scope does not read."""
+        try:
+            if isinstance(entry, ItemError):
+                return entry
+            item, scope = entry
+            if scope.blind != "all":
+                needs = self.decider.correction.needs
+                blind = item.blind_prompt if needs.blind else None
+                free = item.content_free if needs.content_free else ()
+                item = replace(item, blind_prompt=blind, content_free=free)
+            require_small(item, self.settings)
+            (encoded,) = self.decider.encode([item])
+            if isinstance(encoded, ItemError):
+                return encoded
+            self.require_few_tokens(encoded.tokens)
+        except TraceError as error:
+            return error
+        return Order(client=client, batch=batch, encoded=encoded, scope=scope)
 
-        Args:
-            items: The items.
-            tokens: Number of tokens to compute, with each shared beginning counted once.
-            times: The limit, in items.
-        """
-        if tokens > (limit := times * self.settings.tokens):
-            what = "the item has" if len(items) == 1 else f"{len(items)} questions have"
-            what = f"{what} {tokens} tokens, the service takes {limit}"
-            return Refusal("too_many_tokens", what)
-        return self.passes.beyond_deadline(tokens)
+    def require_few_tokens(self, tokens: int, items: int = 1) -> None:
+        """Refuse more tokens than so many items may have, or than are read before the deadline."""
+        if tokens > (limit := items * self.settings.tokens):
+            what = f"the request has {tokens} tokens, the service takes {limit}"
+            raise Refusal("too_many_tokens", what)
+        self.passes.require_timely(tokens)
 
-    def _checked(self, entry: Entry) -> "tuple[Item, Scope] | TraceError":
-        """Return an item without the prompts that its scope does not read, or its error."""
-        if isinstance(entry, ItemError):
-            return entry
-        item, scope = entry
-        if scope.blind != "all":
-            needs = self.decider.correction.needs
-            blind = item.blind_prompt if needs.blind else None
-            free = item.content_free if needs.content_free else ()
-            item = replace(item, blind_prompt=blind, content_free=free)
-        return too_large(item, self.settings) or (item, scope)
-
-    async def answer(
-        self, works: Sequence[Query], client: Hashable, *, batch: bool
-    ) -> list[Answer]:
+    async def answer(self, works: Sequence[Query], client: Hashable, *, batch: bool) -> list[Answer]:
         """Return the answer of each work.
 
         Raises:
@@ -209,23 +183,15 @@ class Service(Running):
             answers += result
         return answers
 
-    def require_model(self, name: str | None, *aliases: str) -> str | None:
-        """Return the question's name in a model name such as `MODEL:QUESTION`, or None.
+    def require_model(self, name: str | None, *aliases: str) -> None:
+        """Refuse another model than the served one.
 
         Raises:
-            Refusal: The model or the question is not served.
+            Refusal: The model is not served.
         """
-        if name is None or name in (names := (self.name, *aliases)):
-            return None
-        questions = self.decider.served.questions
-        matches = [
-            question for label in names for question in questions if name == f"{label}:{question}"
-        ]
-        if not matches:
+        if name is not None and name not in (self.name, *aliases):
             what = f"the model {name!r:.80} is not served here; expected {self.name!r}"
-            choices = f", or with one of the questions {', '.join(questions)}" if questions else ""
-            raise Refusal("unknown_model", f"{what}{choices:.200}")
-        return matches[0]
+            raise Refusal("unknown_model", what)
 
     def write(
         self, decision: Decision, item: Item, *, full: bool, request: str, work: Query | None = None
@@ -286,15 +252,12 @@ async def _in_thread(thread: Executor, work: Callable[..., Result], *values: Any
     return await asyncio.get_running_loop().run_in_executor(thread, call)
 
 
-def _orders(works: Sequence[Query], client: Hashable, batch: bool) -> list[ModelOrder]:
+def _orders(works: Sequence[Query], client: Hashable, batch: bool) -> list[Order]:
     """Return an order per work, but one for adjacent works of probes: these share a pass."""
-    orders = list[ModelOrder]()
+    make, orders = partial(Order, client=client, batch=batch), list[Order]()
     for probed, group in groupby(works, key=lambda work: work.probe is not None):
         if probed:
-            orders.append(ModelOrder(client=client, batch=batch, works=tuple(group)))
-            continue
-        orders += [
-            ModelOrder(client=client, batch=batch, works=(w,), encoded=w.item, scope=w.scope)
-            for w in group
-        ]
+            orders.append(make(works=tuple(group)))
+        else:
+            orders += [make(works=(w,), encoded=w.item, scope=w.scope) for w in group]
     return orders

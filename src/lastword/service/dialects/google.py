@@ -3,19 +3,21 @@
 It posts to the same path as OpenAI's client; a body whose questions are a map is Google's.
 """
 
-from collections.abc import Mapping
-from functools import partial
-from typing import Any
-
 from fastapi import Response
 from pydantic import BaseModel, Field
 
 from lastword.decide.answer import Answer
+from lastword.errors import InputError
 from lastword.service.call import Call, plain_answer
 from lastword.service.dialect import Dialect, routes
-from lastword.service.dialects.question_form import answers_by_name, criteria_form, keyed
+from lastword.service.dialects.question_form import (
+    answers_by_name,
+    criteria_form,
+    keyed,
+    text_of_parts,
+)
 from lastword.service.refusal import Refusal
-from lastword.service.schema import Text
+from lastword.service.schema import Object, Text
 from lastword.text.question import Predicate
 
 _MIN_NOUL = 0.01  # the maximum is 1 minus this
@@ -30,23 +32,23 @@ _STATUSES = {
     504: "DEADLINE_EXCEEDED",
 }
 
-Content = Text | dict[str, Any] | list[dict[str, Any]]
-
 
 class GoogleBody(BaseModel, strict=True, extra="forbid"):
     """An input and questions about it, by name."""
 
     model: Text = Field(description="The model's name here; `models/` may stand before it.")
-    input: Content = Field(description="A text, or parts of it.")
-    questions: dict[Text, dict[str, Any]] = Field(min_length=1)
+    input: Text | Object | list[Object] = Field(description="A text, or parts of it.")
+    questions: dict[Text, Object] = Field(min_length=1)
 
 
 async def google_decisions(body: GoogleBody, call: Call) -> Response:
     """Answer questions about an input, in the form of Google's decisions."""
-    model = body.model.removeprefix("models/")
-    answers, usage = await answers_by_name(
-        call, model, partial(_text, body.input), body.questions, _FORM, _answer
-    )
+    call.service.require_model(body.model.removeprefix("models/"))
+    try:
+        value = text_of_parts(body.input)
+    except InputError as error:
+        raise Refusal("invalid_body", str(error)) from error
+    answers, usage = await answers_by_name(call, value, body.questions, _FORM, _answer)
     counts = {
         "total_input_tokens": usage.input,
         "total_output_tokens": usage.output,
@@ -55,27 +57,17 @@ async def google_decisions(body: GoogleBody, call: Call) -> Response:
     return plain_answer({"answers": answers, "usage": counts})
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    parts = value if isinstance(value, list) else [value]
-    texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
-    if not texts or len(texts) < len(parts) or not all(isinstance(text, str) for text in texts):
-        raise Refusal("invalid_body", "expected a text or parts of type text: only text is read")
-    return "\n".join(map(str, texts))
+_FORM = criteria_form(text_of_parts, "true_description", "false_description", optional=False)
 
 
-_FORM = criteria_form(_text, "true_description", "false_description", optional=False)
-
-
-def _answer(answer: Answer, question: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(answer: Answer, question: Object) -> Object:
     if isinstance(answer.question, Predicate):
         noul = min(max(answer.probability, _MIN_NOUL), 1 - _MIN_NOUL)
         return {"type": "noul", "noul": noul, "confidence": max(noul, 1 - noul)}
     return keyed(answer, answer.probability)
 
 
-def _form(refusal: Refusal) -> dict[str, Any]:
+def _form(refusal: Refusal) -> Object:
     status = _STATUS.get(refusal.status, refusal.status)
     name = _STATUSES.get(status, "INTERNAL" if status >= 500 else "INVALID_ARGUMENT")
     return {"error": {"code": status, "message": str(refusal), "status": name}}

@@ -3,29 +3,18 @@
 Answers have every reason.
 """
 
-from dataclasses import replace
-from typing import Any
-
 from fastapi import Response
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from lastword.decide.batch import Scope
 from lastword.errors import ItemError, TraceError
 from lastword.service.call import ThisCall, json_of
 from lastword.service.dialect import Dialect, routes
 from lastword.service.refusal import Refusal
-from lastword.service.schema import (
-    BatchBody,
-    FeedbackBody,
-    ItemBody,
-    problem,
-)
-from lastword.service.service import Entry
+from lastword.service.schema import BatchBody, FeedbackBody, ItemBody, Object, problem
+from lastword.service.service import Entry, Service
 from lastword.version import __version__
 
-_TEXT: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
-}
+_TEXT: dict[int | str, Object] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 router = routes()
 
 
@@ -36,8 +25,17 @@ async def correct(body: ItemBody, call: ThisCall) -> Response:
     `index` and `answer` are the corrected choice, `base_index` and `base_answer` the model's.
     `corrected` says whether they differ, `operator` and `gates` why; `scores` decide.
     """
-    item = replace(body.item(), truthful=body.truths)
-    return json_of(await call.correct(item, full=body.full, view=body.view))
+    service, item = call.service, body.item()
+    scope = service.decider.scope(
+        "all" if body.full or body.view else "decide", "all" if body.view else "base"
+    )
+    (decision,) = await service.correct([(item, scope)], call.client, batch=False)
+    if isinstance(decision, TraceError):
+        raise decision
+    written = service.write(decision, item, full=body.full, request=call.id)
+    if body.view:
+        written["view"] = service.view(decision, item)
+    return json_of(written)
 
 
 @router.post("/v1/correct/batch")
@@ -50,10 +48,9 @@ async def correct_batch(body: BatchBody, call: ThisCall) -> Response:
     if len(body.items) > limit:
         what = f"the batch has more than {limit} items (--limits batch_limit); send it in parts"
         raise Refusal("batch_too_large", what)
-    scopes = [service.decider.scope("all" if one.full else "decide") for one in body.items]
-    entries = [_entry(*pair) for pair in zip(body.items, scopes, strict=True)]
+    entries = [_entry(one, service) for one in body.items]
     results = await service.correct(entries, call.client, batch=True)
-    answers: list[dict[str, Any]] = []
+    answers: list[Object] = []
     for place, (one, entry, result) in enumerate(zip(body.items, entries, results, strict=True)):
         if isinstance(result, TraceError):
             refusal = Refusal.of(result)
@@ -66,9 +63,9 @@ async def correct_batch(body: BatchBody, call: ThisCall) -> Response:
     return json_of({"items": answers})
 
 
-def _entry(body: ItemBody, scope: Scope) -> Entry:
+def _entry(body: ItemBody, service: Service) -> Entry:
     try:
-        return body.item(), scope
+        return body.item(), service.decider.scope("all" if body.full else "decide")
     except ItemError as error:
         return error
 

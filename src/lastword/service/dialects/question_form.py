@@ -1,22 +1,86 @@
-"""The reader of questions for all dialects, and the parts that TypeSafe's and Google's share."""
+"""The reader of texts and questions for all dialects, and what TypeSafe's and Google's share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Discriminator, Field, Tag
 
 from lastword.decide.answer import Answer
 from lastword.decide.item import Input
 from lastword.decide.served import Served
 from lastword.errors import InputError
 from lastword.service.call import Call
-from lastword.service.questions import Usage, ask
+from lastword.service.questions import Usage, answer
+from lastword.service.refusal import Refusal
+from lastword.service.schema import Json, Object, Text
 from lastword.text.question import Choice, Option, Predicate, Question, Score, Single
 
 # The kinds of questions that TypeSafe and Google have in common.
 KINDS: dict[str, type[Single]] = {"noul": Predicate, "choice": Choice, "score": Score}
 _KEYS = frozenset({"type", "instructions", "question"})
 _OPTIONS = ("choices", "levels", "criteria")  # the lists or maps of options in the dialects
+
+
+# Texts
+
+
+class Part(BaseModel, strict=True, extra="forbid"):
+    """A piece of a text."""
+
+    type: Literal["text", "input_text", "output_text"]
+    text: Text
+
+
+# The discriminator chooses the form first, so that an error is about that form only.
+_BY_FORM = Discriminator(lambda value: "parts" if isinstance(value, list) else "string")
+_String = Annotated[Text, Tag("string")]
+_Parts = Annotated[list[Part], Field(min_length=1, fail_fast=True), Tag("parts")]
+Content = Annotated[_String | _Parts, _BY_FORM]
+
+
+class Message(BaseModel, strict=True, extra="forbid"):
+    """One message of a conversation."""
+
+    type: Literal["message"] = "message"
+    role: Text
+    content: Content
+
+    @property
+    def text(self) -> str:
+        """The text of all parts."""
+        content = self.content
+        return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
+_Messages = Annotated[list[Message], Field(min_length=1, fail_fast=True), Tag("parts")]
+TextOrMessages = Annotated[_String | _Messages, _BY_FORM]
+
+
+def conversation(messages: Sequence[Message]) -> Input:
+    """Return messages as an input: a single user message unchanged, others with their roles."""
+    if [message.role for message in messages] == ["user"]:
+        return messages[0].text
+    return [{"role": message.role, "content": message.text} for message in messages]
+
+
+def text_of_parts(value: Json) -> str:
+    """Return a text, or the texts of parts, one per line.
+
+    Raises:
+        InputError: It is neither, or a part is no text.
+    """
+    if isinstance(value, str):
+        return value
+    parts = value if isinstance(value, list) else [value]
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
+    if not texts or len(texts) < len(parts) or not all(isinstance(text, str) for text in texts):
+        raise InputError("expected a text or parts of type text: only text is read")
+    return "\n".join(map(str, texts))
+
+
+# Questions
 
 
 @dataclass(frozen=True)
@@ -34,17 +98,27 @@ class QuestionForm:
 
     kinds: Mapping[str, type[Single]]
     keys: frozenset[str]
-    text: Callable[[Any], str]
-    options: Callable[[type[Single], Mapping[str, Any]], Sequence[Any]]
+    text: Callable[[Json], str]
+    options: Callable[[type[Single], Object], Sequence[Json]]
     optional: bool = False
 
-    def resolve(self, question: Mapping[str, Any], served: Served, name: str | None) -> Question:
-        """Return a new question, or the served one of this name or of the question's.
+    def read(self, questions: Mapping[str, Object], served: Served) -> dict[str, Question]:
+        """Return the questions of a body by name.
 
         Raises:
-            InputError: An unknown key or type, no served question of this name, options that do
-                not fit the type, or a contradiction with the served question.
+            Refusal: An unknown key or type, no served question of this name, options that do not
+                fit the type, or a contradiction with the served question.
         """
+        read = {}
+        for name, question in questions.items():
+            try:
+                read[name] = self._read(question, served)
+            except InputError as error:
+                raise Refusal("invalid_body", f"questions.{name:.80}: {error}") from error
+        return read
+
+    def _read(self, question: Object, served: Served) -> Question:
+        """Return a new question, or the served one that this one names."""
         if unknown := question.keys() - self.keys - _KEYS:
             known = ", ".join(sorted(self.keys | _KEYS))
             raise InputError(f"the key {min(unknown)!r:.80} is not known here; known: {known}")
@@ -52,7 +126,7 @@ class QuestionForm:
         if kind is None:
             names = ", ".join(self.kinds)
             raise InputError(f"type is one of {names}, not {question.get('type')!r:.40}")
-        content, name = question.get("instructions"), name or question.get("question")
+        content, name = question.get("instructions"), question.get("question")
         instructions = "" if content is None else self.text(content)
         is_asked = name is None or any(question.get(key) for key in _OPTIONS)
         more = self.options(kind, question) if is_asked else ()
@@ -68,7 +142,9 @@ class QuestionForm:
         return found
 
 
-def criteria_form(text: Callable[[Any], str], yes: str, no: str, *, optional: bool) -> QuestionForm:
+def criteria_form(
+    text: Callable[[Json], str], yes: str, no: str, *, optional: bool
+) -> QuestionForm:
     """Return the form of questions whose options are their `criteria`.
 
     Args:
@@ -78,7 +154,7 @@ def criteria_form(text: Callable[[Any], str], yes: str, no: str, *, optional: bo
         optional: As in `QuestionForm`.
     """
 
-    def options(kind: type[Single], question: Mapping[str, Any]) -> Sequence[Any]:
+    def options(kind: type[Single], question: Object) -> Sequence[Json]:
         criteria = question.get("criteria")
         if kind is Predicate and (criteria is None or isinstance(criteria, Mapping)):
             described = [(criteria or {}).get(name) for name in (yes, no)]
@@ -98,24 +174,21 @@ def criteria_form(text: Callable[[Any], str], yes: str, no: str, *, optional: bo
 
 async def answers_by_name(
     call: Call,
-    model: str,
-    read_input: Callable[[], Input],
-    questions: Mapping[str, Mapping[str, Any]],
+    value: Input,
+    questions: Mapping[str, Object],
     form: QuestionForm,
-    written: Callable[[Answer, Mapping[str, Any]], dict[str, Any]],
-    aliases: Sequence[str] = (),
-) -> tuple[dict[str, Any], Usage]:
+    written: Callable[[Answer, Object], Object],
+) -> tuple[Object, Usage]:
     """Answer a map of questions; `written` returns the JSON of an answer to a question."""
-    resolvers = {name: partial(form.resolve, one) for name, one in questions.items()}
-    answered = await ask(call, model, read_input, resolvers, aliases=aliases)
+    replies = await answer(call, value, partial(form.read, questions))
     answers = {
-        name: written(answer, questions[name]) | {"x_lastword": answered.reasons[name]}
-        for name, answer in answered.answers.items()
+        name: written(given, questions[name]) | {"x_lastword": replies.reasons[name]}
+        for name, given in replies.answers.items()
     }
-    return answers, answered.usage
+    return answers, replies.usage
 
 
-def keyed(answer: Answer, confidence: float, levels: Any = None) -> dict[str, Any]:
+def keyed(answer: Answer, confidence: float, levels: Json = None) -> Object:
     """Return a choice or a score with its probabilities by option or level.
 
     The legend of a score has the request's levels, or the answer's labels without them.
@@ -123,7 +196,7 @@ def keyed(answer: Answer, confidence: float, levels: Any = None) -> dict[str, An
     shares = answer.probabilities.tolist()
     if isinstance(answer.question, Choice):
         probabilities = dict(zip(map(str, answer.values), shares, strict=True))
-        written: dict[str, Any] = {"type": "choice", "choice": answer.choice}
+        written: Object = {"type": "choice", "choice": answer.choice}
         return written | {"probabilities": probabilities, "confidence": confidence}
     return {
         "type": "score",

@@ -5,24 +5,21 @@ docs/decisions.md has the details that TypeSafe's documents leave open.
 
 import json
 from collections.abc import Mapping
-from functools import partial
-from typing import Any
 
 from fastapi import Response
 from pydantic import BaseModel, Field
 
 from lastword.decide.answer import Answer
-from lastword.decide.item import Input
 from lastword.errors import InputError
 from lastword.service.call import ThisCall, plain_answer
 from lastword.service.dialect import Dialect, routes
 from lastword.service.dialects.question_form import answers_by_name, criteria_form, keyed
 from lastword.service.refusal import Refusal
-from lastword.service.schema import Text
+from lastword.service.schema import Json, Object, Text
 from lastword.text.question import Predicate
 
 ALIAS = "jev-latest"  # the default model of its clients
-_EXAMPLE: dict[str, Any] = {
+_EXAMPLE: Object = {
     "model": ALIAS,
     "state": "Where is the lake of Oru?",
     "questions": {
@@ -39,9 +36,9 @@ class SystemOneBody(
     """A state and named questions about it."""
 
     model: Text = Field(description=f"The model's name here, or `{ALIAS}`.")
-    state: Text | dict[str, Any] | list[Any] = Field(description="A text, or JSON.")
-    questions: dict[str, dict[str, Any]] = Field(min_length=1, description="By name.")
-    assets: dict[str, Any] | None = Field(None, description="Refused: the model reads text alone.")
+    state: Text | Object | list[Json] = Field(description="A text, or JSON.")
+    questions: dict[str, Object] = Field(min_length=1, description="By name.")
+    assets: Object | None = Field(None, description="Refused: the model reads text alone.")
 
 
 router = routes()
@@ -50,21 +47,15 @@ router = routes()
 @router.post("/v1/systemone")
 async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
     """Answer questions about a state, in the form of TypeSafe's System One."""
-    state = partial(_state, body)
-    answers, usage = await answers_by_name(
-        call, body.model, state, body.questions, _FORM, _answer, aliases=[ALIAS]
-    )
+    call.service.require_model(body.model, ALIAS)
+    if body.assets:
+        raise Refusal("invalid_body", "assets: this model reads text alone; leave images out")
+    answers, usage = await answers_by_name(call, body.state, body.questions, _FORM, _answer)
     counts = {"input_tokens": usage.input, "output_tokens": usage.output}
     return plain_answer({"model": call.service.name, "answers": answers, "usage": counts})
 
 
-def _state(body: SystemOneBody) -> Input:
-    if body.assets:
-        raise Refusal("invalid_body", "assets: this model reads text alone; leave images out")
-    return body.state
-
-
-def _text(value: Any) -> str:
+def _text(value: Json) -> str:
     """Return text unchanged, and other JSON on one line."""
     if isinstance(value, str):
         return value
@@ -76,13 +67,13 @@ def _text(value: Any) -> str:
 _FORM = criteria_form(_text, "true", "false", optional=True)
 
 
-def _answer(answer: Answer, question: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(answer: Answer, question: Object) -> Object:
     if isinstance(answer.question, Predicate):
         return {"type": "noul", "noul": answer.probability}
     return keyed(answer, answer.confidence, question.get("criteria"))
 
 
-def _form(refusal: Refusal) -> dict[str, Any]:
+def _form(refusal: Refusal) -> Object:
     if refusal.status == 422:
         return {"detail": [{"loc": ["body"], "msg": str(refusal), "type": refusal.code}]}
     bad = "server_error" if refusal.status >= 500 else "invalid_request_error"

@@ -1,30 +1,57 @@
-"""Bodies of OpenAI's clients for a choice from a list.
+"""Body of a chat of OpenAI's clients, for a choice from a list.
 
 Fields that clients send by default (temperature, seed, token limits) are accepted without effect,
 because the answer is one whole option. A field that would change the answer is refused.
 """
 
-from typing import Annotated, Any, Literal
+import json
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, Field
 
 from lastword.decide.item import Input
-from lastword.service.dialects.openai.choices import (
-    Choices,
-    ResponseFormat,
-    StructuredOutputs,
-    read_choices,
-)
+from lastword.service.dialects.openai.choices import NO_CHOICES, Choices, choices_of, require_few
+from lastword.service.dialects.question_form import Message, conversation
 from lastword.service.limits import MOST_ENTRIES
-from lastword.service.schema import Text, Unread
-from lastword.text.question import MOST_CHOICES
+from lastword.service.refusal import Refusal
+from lastword.service.schema import Object, Text, Unread
 
 _QUESTION = "Where is the lake of Oru?"
-_CHAT: dict[str, Any] = {
+_CHAT: Object = {
     "messages": [{"role": "user", "content": _QUESTION}],
     "structured_outputs": {"choice": ["in the north", "in the south"]},
 }
 _SYSTEM = ("system", "developer")
+
+
+def _encodable(value: Object) -> Object:
+    """Refuse a lone surrogate and NaN: no answer could be written with them."""
+    json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    return value
+
+
+class StructuredOutputs(BaseModel, strict=True, extra="forbid"):
+    """vLLM's form of a list of options."""
+
+    choice: list[Text] = Field(min_length=1, fail_fast=True, description="The answers.")
+
+
+class JsonSchema(BaseModel, strict=True, extra="forbid"):
+    """A JSON schema with its name."""
+
+    name: Text | None = None
+    description: Text | None = None
+    schema_: Annotated[Object, AfterValidator(_encodable)] = Field(
+        alias="schema", description="An enum, or an object with one."
+    )
+    strict: bool | None = None
+
+
+class ResponseFormat(BaseModel, strict=True, extra="forbid"):
+    """OpenAI's form of a list of options: a JSON schema."""
+
+    type: Text = Field(description="`json_schema` for a choice.")
+    json_schema: JsonSchema | None = None
 
 
 class StreamOptions(BaseModel, strict=True, extra="forbid"):
@@ -33,41 +60,12 @@ class StreamOptions(BaseModel, strict=True, extra="forbid"):
     include_usage: bool | None = Field(None, description="Count the tokens at its end.")
 
 
-class TextPart(BaseModel, strict=True, extra="forbid"):
-    """A piece of a message's text."""
-
-    type: Literal["text"]
-    text: Text
-
-
-# The discriminator chooses the form first, so that an error is about that form only.
-Content = Annotated[
-    Annotated[Text, Tag("string")]
-    | Annotated[list[TextPart], Field(min_length=1, fail_fast=True), Tag("parts")],
-    Discriminator(lambda value: "parts" if isinstance(value, list) else "string"),
-]
-
-
-class ChatMessage(BaseModel, strict=True, extra="forbid"):
-    """One message of a conversation."""
-
-    role: Text
-    content: Content
-
-    @property
-    def text(self) -> str:
-        """The text of all parts."""
-        content = self.content
-        return content if isinstance(content, str) else "".join(part.text for part in content)
-
-
 class ChatBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examples": [_CHAT]}):
     """A conversation and a list of options: a decision about the user's text."""
 
-    messages: list[ChatMessage] = Field(min_length=1, max_length=MOST_ENTRIES, fail_fast=True)
+    messages: list[Message] = Field(min_length=1, max_length=MOST_ENTRIES, fail_fast=True)
     model: Text | None = Field(None, description="The model's name here, or none.")
     structured_outputs: StructuredOutputs | None = None
-    guided_choice: list[Text] | None = Field(None, min_length=1, fail_fast=True)
     response_format: ResponseFormat | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -83,9 +81,7 @@ class ChatBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
     stop: Unread = None
     logit_bias: Unread = None
     max_completion_tokens: int | None = Field(None, ge=1)
-    logprobs: bool | None = None
-    top_logprobs: int | None = Field(None, ge=0, le=20)
-    metadata: dict[str, Any] | None = None
+    metadata: Object | None = None
     store: Literal[False] | None = None
     question: Text | None = Field(None, description="Name of a served question.")
     tools: Unread = None
@@ -101,28 +97,24 @@ class ChatBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
 
     @property
     def input(self) -> Input:
-        """The text to decide about: a single user message unchanged, others with roles."""
-        rest = [message for message in self.messages if message.role not in _SYSTEM]
-        if [message.role for message in rest] == ["user"]:
-            return rest[0].text
-        return [{"role": message.role, "content": message.text} for message in rest]
+        """The text to decide about."""
+        return conversation([each for each in self.messages if each.role not in _SYSTEM])
 
-    @property
-    def alternatives(self) -> int | None:
-        """The requested number of options with log-probabilities; None if not requested."""
-        return (self.top_logprobs or 0) if self.logprobs else None
-
-    @property
-    def has_choices(self) -> bool:
-        """True if the body has a list of options."""
-        lists = self.structured_outputs, self.guided_choice, self.response_format
-        return any(one is not None for one in lists)
-
-    def choices(self, most: int) -> Choices:
-        """Return the list of options, of which an item may have `most`.
+    def choices(self) -> Choices | None:
+        """Return the list of options; None if a served question is named and has its own.
 
         Raises:
-            Refusal: As `read_choices`.
+            Refusal: There is none, more than one, or one that is too long or cannot be applied.
         """
-        lists = self.structured_outputs, self.guided_choice, self.response_format
-        return read_choices(*lists, max(most, MOST_CHOICES))
+        texts = self.structured_outputs
+        schema = None if self.response_format is None else self.response_format.json_schema
+        if texts is not None and schema is not None:
+            raise Refusal("invalid_body", "2 choice lists are given; give one")
+        if texts is not None:
+            require_few(texts.choice, "the list")
+            return Choices(tuple(texts.choice))
+        if schema is not None:
+            return choices_of(schema.schema_)
+        if self.question is None or self.response_format is not None:
+            raise Refusal("no_choices", NO_CHOICES)
+        return None

@@ -1,15 +1,12 @@
 """OpenAI's routes: the answer is a choice from a list, with its reasons."""
 
-import math
 import time
-from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
 from fastapi import Response
 
 from lastword.decide.answer import answered_by, several
+from lastword.decide.served import Served
 from lastword.files.strict_json import to_json
 from lastword.service.call import Call, ThisCall, plain_answer
 from lastword.service.dialect import Dialect, routes
@@ -19,47 +16,30 @@ from lastword.service.dialects.openai.choices import Choices
 from lastword.service.dialects.openai.decisions import decisions
 from lastword.service.questions import Usage, answer
 from lastword.service.refusal import Refusal
+from lastword.service.schema import Object
 from lastword.text.question import Choice, Multi, Question, question_to
-from lastword.trust.groups import normal
 from lastword.version import __version__
 
 EVENTS = "text/event-stream"
 _NAME = "choice"  # of a chat's question
 _REFUSED = "the certificate leaves this one to a person"
-_LOG_ZERO = -9999.0  # OpenAI's log-probability of a probability of 0
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
     429: "rate_limit_error",
 }
-_STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"content": {EVENTS: {"schema": {"type": "string"}}}}
-}
-Logs = Mapping[str, float]  # log-probabilities by the options' texts
+_STREAM: dict[int | str, Object] = {200: {"content": {EVENTS: {"schema": {"type": "string"}}}}}
 router = routes()
 router.post("/v1/decisions")(decisions)
 
 
-def _logprobs(text: str, logs: Logs, alternatives: int | None) -> dict[str, Any] | None:
-    """Return the log-probabilities of a choice, which counts as one token."""
-    if alternatives is None or text not in logs:
-        return None
-    best = sorted(logs, key=lambda token: -logs[token])[:alternatives]
-    top = [_token(token, logs) for token in best]
-    return {"content": [_token(text, logs) | {"top_logprobs": top}], "refusal": None}
-
-
-def _token(text: str, logs: Logs) -> dict[str, Any]:
-    return {"token": text, "logprob": logs[text], "bytes": [*text.encode()]}
-
-
-def _events(answer: dict[str, Any], *, with_usage: bool) -> Response:
+def _events(answer: Object, *, with_usage: bool) -> Response:
     """Return a whole answer as server-sent events, for clients that always stream."""
     answer |= {"object": "chat.completion.chunk"}
     usage, (choice,) = answer.pop("usage"), answer["choices"]
     choice["delta"] = choice.pop("message")
-    last = answer | {"choices": [choice | {"delta": {}, "logprobs": None}]}
+    last = answer | {"choices": [choice | {"delta": {}}]}
     events = [answer | {"choices": [choice | {"finish_reason": None}]}, last]
     events += [answer | {"choices": [], "usage": usage}] if with_usage else []
     texts = [f"data: {to_json(event)}\n\n" for event in events]
@@ -99,61 +79,41 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
     The system's messages are the question's instructions, and the other messages its input. The
     answer is the same as in `/v1/decisions`.
     """
-    served = call.service.decider.served
-    served_name = call.service.require_model(body.model) or body.question
-    most = call.service.settings.candidates
-    choices = None
-    if served_name is None or body.has_choices:  # in a thread: a schema may take long to apply
-        choices = await call.service.read(0, partial(body.choices, most))
+    call.service.require_model(body.model)
+    choices = await call.service.read(0, body.choices)  # in a thread: a schema may be long
 
-    def make() -> dict[str, Question]:
+    def make(served: Served) -> dict[str, Question]:
         if choices is None:
-            assert served_name is not None
-            return {_NAME: served.get(served_name, Choice, "\n".join(body.instructions))}
+            assert body.question is not None
+            return {_NAME: served.get(body.question, Choice, "\n".join(body.instructions))}
         question: Question = choices.question(body.instructions)
-        if served_name is not None:
-            instructions, options = question.instructions, question.options
-            question = served.get(served_name, type(question), instructions, options)
+        if body.question is not None:
+            kind, options = type(question), question.options
+            question = served.get(body.question, kind, question.instructions, options)
             if choices.nullable and isinstance(question, Choice):
                 question = replace(question, abstain=True)
         return {_NAME: question}
 
-    answered = await answer(call, body.input, make)
-    if choices is None:
-        choices = Choices(answered.answers[_NAME].values)
-    if choices.several:  # one predicate per option; an array has no log-probabilities
+    replies = await answer(call, body.input, make)
+    first, *rest = replies.answers.values()
+    reasons = next(iter(replies.reasons.values()))
+    if choices is not None and choices.several:  # one predicate per option
         question = choices.question(body.instructions)
         assert isinstance(question, Multi)
-        chosen = several(question, [*answered.answers.values()])
-        reasons = chosen.to_dict()
-        if "warnings" in (first := next(iter(answered.reasons.values()))):
-            reasons["warnings"] = first["warnings"]
-        text = choices.array(chosen.choices)
-        return _response(call, body, text, {}, answered.usage, reasons)
-    chosen = answered.answers[_NAME]
-    if served_name is not None:
-        choices = choices.in_order(chosen.values, normal)
-    index = None if chosen.choice is None else chosen.values.index(chosen.choice)
-    shares = chosen.probabilities.tolist()
-    logs = [math.log(share) if share > 0 else _LOG_ZERO for share in shares]
-    by_text = dict(zip(choices.texts, logs, strict=True))
-    reasons = chosen.to_dict() | answered.reasons[_NAME]
-    return _response(call, body, choices.written(index), by_text, answered.usage, reasons)
+        whole = several(question, [first, *rest])
+        text, reasons = choices.written(whole.choices), whole.to_dict()
+    else:
+        form = choices or Choices(first.values)
+        text = form.written([] if first.choice is None else [first.choice])
+        reasons = first.to_dict() | reasons
+    return _response(call, body, text, replies.usage, reasons)
 
 
-def _response(
-    call: Call, body: ChatBody, text: str, logs: Logs, usage: Usage, reasons: dict[str, Any]
-) -> Response:
-    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
-    is_refusal = reasons["deferred"] and body.on_deferred == "refusal"
-    if is_refusal:
+def _response(call: Call, body: ChatBody, text: str, usage: Usage, reasons: Object) -> Response:
+    message: Object = {"role": "assistant", "content": text, "refusal": None}
+    if reasons["deferred"] and body.on_deferred == "refusal":
         message |= {"content": None, "refusal": _REFUSED}
-    choice = {
-        "index": 0,
-        "finish_reason": "stop",
-        "message": message,
-        "logprobs": None if is_refusal else _logprobs(text, logs, body.alternatives),
-    }
+    choice = {"index": 0, "finish_reason": "stop", "message": message, "logprobs": None}
     whole = {
         "id": f"chatcmpl-{call.id}",
         "object": "chat.completion",
@@ -174,7 +134,7 @@ def _response(
     return plain_answer(whole)
 
 
-def _form(refusal: Refusal) -> dict[str, Any]:
+def _form(refusal: Refusal) -> Object:
     bad = "server_error" if refusal.status >= 500 else "invalid_request_error"
     kind = _TYPES.get(refusal.status, bad)
     problem = {"message": str(refusal), "type": kind, "param": None, "code": refusal.code}

@@ -64,7 +64,7 @@ class Traffic:
                 await self._empty.wait()
 
 
-class Running:
+class Application:
     """The state of an application that server and guard need, as `app.state.service`.
 
     Attributes:
