@@ -168,7 +168,9 @@ class Service(Application):
             raise Refusal("too_many_tokens", what)
         self.passes.require_timely(tokens)
 
-    async def answer(self, works: Sequence[Query], client: Hashable, *, batch: bool) -> list[Answer]:
+    async def answer(
+        self, works: Sequence[Query], client: Hashable, *, batch: bool
+    ) -> list[Answer]:
         """Return the answer of each work.
 
         Raises:
