@@ -16,8 +16,7 @@ from scipy.special import softmax
 
 from lastword.records import cells as stored
 from lastword.records.cells import Cell
-from lastword.records.columns import COLUMNS, to_table
-from lastword.records.frame import to_frame
+from lastword.records.columns import COLUMNS, to_frame, to_table
 from lastword.records.info import SCHEMA, cell_folder
 from lastword.records.metrics import mc1, mc2, mc3
 from lastword.records.store import Run

@@ -10,7 +10,7 @@ from synthetic import cells, synthetic_grid
 
 from lastword.lab.report import draw, figures, tables
 from lastword.records.cells import summarise
-from lastword.records.decision import decisions
+from lastword.records.columns import decisions
 from lastword.records.marks import LOOKS
 from lastword.records.view import short
 from lastword.rule import geometry

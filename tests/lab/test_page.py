@@ -23,7 +23,7 @@ from lastword.lab.evaluation.statistics import judge
 from lastword.lab.report import build, page_data
 from lastword.lab.report.build import report
 from lastword.lab.report.cost import Cost
-from lastword.records.decision import read
+from lastword.records.columns import read
 from lastword.records.view import page_item, short
 from lastword.rule.theta import Theta
 

@@ -8,9 +8,8 @@ import pytest
 from synthetic import synthetic_cell
 
 from lastword.errors import RecordError
-from lastword.records.columns import COLUMNS, to_table
-from lastword.records.decision import Decision, Withheld, failure, read, row_of, without_nan
-from lastword.records.frame import to_frame
+from lastword.records.columns import COLUMNS, failure, read, row_of, to_frame, to_table, without_nan
+from lastword.records.decision import Decision, Withheld
 from lastword.rule.operators import Gate
 from lastword.text.items import Item
 

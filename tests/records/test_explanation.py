@@ -7,7 +7,7 @@ from decided import decided
 
 from lastword import Theta
 from lastword.files.wording import shorten
-from lastword.records.decision import read
+from lastword.records.columns import read
 from lastword.records.explanation import explain
 from lastword.rule.operators import Gate
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lastword.errors import ItemError
-from lastword.records.decision import Decision, Row, failure, row_of
+from lastword.records.columns import Row, failure, row_of
+from lastword.records.decision import Decision
 from lastword.text.items import Item
 
 if TYPE_CHECKING:

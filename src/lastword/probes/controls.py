@@ -20,7 +20,7 @@ from lastword.probes.logit import (
 )
 from lastword.probes.trajectory import features_of, unread
 from lastword.records.cells import Cell, mean
-from lastword.records.decision import decisions
+from lastword.records.columns import decisions
 from lastword.records.metrics import PerItem, Places, fixed_and_broken, mc1_rows
 from lastword.trust.crossfit import deal_folds
 from lastword.trust.evidence import Evidence

@@ -23,9 +23,7 @@ from scipy.special import softmax
 
 from lastword.errors import RecordError
 from lastword.files.wording import counted
-from lastword.records.columns import COLUMNS, to_table
-from lastword.records.decision import Row
-from lastword.records.frame import to_frame
+from lastword.records.columns import COLUMNS, Row, to_frame, to_table
 from lastword.records.info import RunInfo, read_runs
 from lastword.records.metrics import (
     PAIR_ENDS,

@@ -4,25 +4,22 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import softmax
 
-from lastword.errors import ItemError, RecordError
-from lastword.files.strict_json import strict, to_json
+from lastword.errors import ItemError
+from lastword.files.strict_json import strict
 from lastword.files.wording import shorten
 from lastword.records.metrics import mc1, mc2, mc3
 from lastword.rule.geometry import Columns, Inputs, Scores, Trajectory, tied_first
-from lastword.rule.operators import OPERATORS, Gate, Regime, Ruling
-from lastword.text.items import Item
+from lastword.rule.operators import Gate, Regime, Ruling
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = 1
-
-Row = dict[str, Any]
 
 # These fields explain TRACE's decision; they are cleared if other scores decide.
 _NO_REASONS: dict[str, Any] = {
@@ -67,7 +64,7 @@ class Withheld:
 class Decision:
     """The corrected choice among the candidates of one item.
 
-    `COLUMNS` says which fields are stored and sent. Instances compare by identity.
+    Instances compare by identity.
 
     Attributes:
         id: Name of the item.
@@ -236,16 +233,26 @@ class Decision:
         after, before = self.share("mc1"), self.share("mc1", base=True)
         return None if after is None or before is None else after - before
 
+    def value(self, name: str) -> Any:
+        """Return what a column of records, or a key of the JSON form, has."""
+        if name == "gates":
+            return {gate: value.to_dict() for gate, value in self.gates.items()}
+        if name == "withheld":
+            return self.withheld and self.withheld.to_dict()
+        if (metric := name.removesuffix("_base")) in _METRICS:
+            return self.share(metric, base=metric != name)
+        return getattr(self, "mixing" if name == "lambda" else name)
+
     def to_dict(self, *, full: bool = False) -> dict[str, Any]:
         """Return strict JSON; `full` adds trajectories and t. Values not needed are null."""
+        names = [*_SENT]
+        if full:
+            names += ["trajectory", "t_scores"]
+            blind = ("blind_trajectory", "blind_t_scores")
+            names += [name for name in blind if getattr(self, name) is not None]
         content: dict[str, Any] = {} if self.id is None else {"id": self.id}
         content["schema"] = SCHEMA
-        for name, column in COLUMNS.items():
-            if column.sent == "always" or (full and column.sent in ("full", "read")):
-                value = column.of(self, name)
-                if column.sent != "read" or value is not None:
-                    content[name] = strict(value)
-        return content
+        return content | {name: strict(self.value(name)) for name in names}
 
     def _repr_html_(self) -> str:
         """Return the candidates and their probabilities, for notebooks; the answer is bold."""
@@ -274,6 +281,13 @@ class Decision:
         return f"Decision({', '.join(parts)})"
 
 
+# The keys of the JSON form, after `id` and `schema`.
+_SENT = (
+    *("index", "answer", "base_index", "base_answer", "corrected", "tied", "regime", "method"),
+    *("operator", "d_eff", "invariant", "scores", "probabilities", "base_scores", "gates"),
+    *("decisive_layer", "lambda", "truncated", "withheld", "deferred"),
+)
+
 # Every metric with the kind of items that count for it. MC3 compares several truths with several
 # falsehoods, so it belongs to the sets that MC2 counts.
 _METRICS: dict[str, tuple[Callable[..., float], str]] = {
@@ -285,188 +299,6 @@ _METRICS: dict[str, tuple[Callable[..., float], str]] = {
 
 def _defined(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-# How decisions are stored in Parquet (`records.columns`) and sent as JSON.
-
-Kind = Literal[
-    "text", "whole", "number", "flag", "texts", "wholes", "flags", "numbers", "matrix", "by name"
-]
-Sent = Literal["never", "always", "full", "read"]
-
-
-def _numbers(value: Any) -> Scores:
-    return np.asarray(value, dtype=float)
-
-
-def _matrix(value: Any) -> Columns:
-    matrix: Columns = np.stack([_numbers(row) for row in value])
-    return matrix
-
-
-def _gates(gates: Mapping[str, Any]) -> dict[str, Gate]:
-    # pandas adds None for a gate that only other rows have.
-    read = {name: dict(gate) for name, gate in gates.items() if gate is not None}
-    for gate in read.values():
-        if isinstance(gate["value"], str):  # JSON has no infinity
-            gate["value"] = float(gate["value"])
-    return {name: Gate(**gate) for name, gate in read.items()}
-
-
-# The function that converts a cell of a data frame to a field.
-_PUT: dict[Kind, Callable[[Any], Any]] = {
-    "text": str,
-    "whole": int,
-    "number": float,
-    "flag": bool,
-    "texts": lambda value: tuple(map(str, value)),
-    "wholes": lambda value: tuple(map(int, value)),
-    "flags": lambda value: tuple(map(bool, value)),
-    "numbers": _numbers,
-    "matrix": _matrix,
-    "by name": dict,
-}
-
-
-class Column(NamedTuple):
-    """A field of a decision, or a value computed from it, in files and in JSON.
-
-    Attributes:
-        kind: Its type; None if it is not stored.
-        sent: When JSON has it: always, in the full form, or there only if it was read.
-        get: Function that returns the value; None for the field of this name.
-        put: Function that returns the field from a cell; None for that of the kind.
-    """
-
-    kind: Kind | None
-    sent: Sent = "never"
-    get: Callable[[Decision], Any] | None = None
-    put: Callable[[Any], Any] | None = None
-
-    def of(self, decision: Decision, name: str) -> Any:
-        """Return the value of a decision."""
-        return getattr(decision, name) if self.get is None else self.get(decision)
-
-
-def _share(metric: str, *, base: bool = False) -> Column:
-    return Column("number", get=lambda decision: decision.share(metric, base=base))
-
-
-COLUMNS: dict[str, Column] = {
-    "id": Column("text"),
-    "benchmark": Column("text"),
-    "kind": Column("text"),
-    "place": Column("whole"),
-    "prompt": Column("text"),
-    "question": Column("text"),
-    "shared": Column("text"),
-    "candidates": Column("texts"),
-    "truthful": Column("flags"),
-    "prompt_tokens": Column("whole"),
-    "candidate_tokens": Column("wholes"),
-    "blind_tokens": Column("wholes"),
-    "boundary_moved": Column("flag"),
-    "index": Column("whole", "always"),
-    "answer": Column(None, "always"),
-    "base_index": Column("whole", "always"),
-    "base_answer": Column(None, "always"),
-    "corrected": Column(None, "always"),
-    "tied": Column("flag", "always"),
-    "regime": Column("text", "always"),
-    "method": Column(None, "always"),
-    "operator": Column("text", "always"),
-    "d_eff": Column("number", "always"),
-    "invariant": Column("number", "always"),
-    "scores": Column("numbers", "always"),
-    "probabilities": Column("numbers", "always"),
-    "base_scores": Column("numbers", "always"),
-    "gates": Column(
-        "text", "always", lambda d: {name: gate.to_dict() for name, gate in d.gates.items()}, _gates
-    ),
-    "decisive_layer": Column("whole", "always"),
-    "lambda": Column("number", "always", lambda d: d.mixing),
-    "truncated": Column("whole", "always"),
-    "withheld": Column(
-        "text", "always", lambda d: d.withheld and d.withheld.to_dict(), Withheld.from_dict
-    ),
-    "deferred": Column("flag", "always"),
-    "trajectory": Column("matrix", "full"),
-    "t_scores": Column("numbers", "full"),
-    "blind_trajectory": Column("matrix", "read"),
-    "blind_t_scores": Column("numbers", "read"),
-    "blind_scores": Column("numbers"),
-    "content_free_scores": Column("matrix"),
-    "t_readings": Column("by name"),
-    "methods": Column("by name"),
-    "mc1_base": _share("mc1", base=True),
-    "mc1": _share("mc1"),
-    "mc2_base": _share("mc2", base=True),
-    "mc2": _share("mc2"),
-    "mc3_base": _share("mc3", base=True),
-    "mc3": _share("mc3"),
-    "seconds": Column("number"),
-}
-_FIELDS = {"lambda": "mixing"}  # fields whose column has another name
-_NAMES = {field.name for field in fields(Decision)}
-
-
-def row_of(decision: Decision) -> Row:
-    """Return a decision as a row for Parquet."""
-    return {
-        name: _cell(column.of(decision, name), column.kind)
-        for name, column in COLUMNS.items()
-        if column.kind is not None
-    }
-
-
-def failure(item: Item, error: str, **where: Any) -> Row:
-    """Return the row of an item that could not be answered: its text, position and error."""
-    text = {"id": item.id, "prompt": item.prompt, "question": item.question, "shared": item.group}
-    truthful = None if item.truthful is None else list(item.truthful)
-    lists = {"candidates": list(item.candidates), "truthful": truthful}
-    return text | lists | where | {"error": error}
-
-
-def _cell(value: Any, kind: Kind) -> Any:
-    """Return a value for Arrow: nan becomes null, and arrays become lists."""
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    if isinstance(value, tuple):
-        return list(value)
-    if isinstance(value, dict):
-        named = [{"key": name, "value": _cell(u, "numbers")} for name, u in value.items()]
-        return named if kind == "by name" else to_json(value)
-    return value.tolist() if hasattr(value, "tolist") else value
-
-
-def without_nan(row: Mapping[Any, Any]) -> Row:
-    """Return a row of a data frame with None for nan, which frames have instead of null."""
-    empty = {name for name, cell in row.items() if isinstance(cell, float) and math.isnan(cell)}
-    return {name: None if name in empty else cell for name, cell in row.items()}
-
-
-def read(row: Mapping[Any, Any]) -> Decision:
-    """Return the decision in a row of a data frame (`records.frame`).
-
-    Raises:
-        RecordError: The item failed, or the row lacks a column that every item has.
-    """
-    cells = without_nan(row)
-    values: dict[str, Any] = {"model": str(row.get("model", ""))}
-    for name, column in COLUMNS.items():
-        cell, field = cells.get(name), _FIELDS.get(name, name)
-        if field in _NAMES and column.kind is not None and cell is not None:
-            values[field] = (column.put or _PUT[column.kind])(cell)
-    operator = values.get("operator", "base")
-    try:
-        return Decision(**values, method="trace" if operator in OPERATORS else operator)
-    except TypeError as error:
-        raise RecordError(f"a record is not complete: {error}") from error
-
-
-def decisions(frame: "pd.DataFrame") -> list[Decision]:
-    """Return the decisions in the rows of a frame."""
-    return [read(row) for row in frame.to_dict("records")]
 
 
 def to_frame(decisions: Iterable[Decision]) -> "pd.DataFrame":

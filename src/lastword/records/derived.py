@@ -12,7 +12,7 @@ import numpy as np
 
 from lastword.errors import RecordError
 from lastword.records.cells import Cell
-from lastword.records.decision import Row, without_nan
+from lastword.records.columns import Row, without_nan
 from lastword.records.metrics import Rows
 from lastword.rule.theta import Theta
 

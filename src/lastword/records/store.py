@@ -26,8 +26,7 @@ from filelock import FileLock, Timeout
 
 from lastword.errors import RecordError, RunLockedError, one_line
 from lastword.files.writing import write_whole
-from lastword.records.columns import COLUMNS, to_table
-from lastword.records.decision import Row
+from lastword.records.columns import COLUMNS, Row, to_table
 from lastword.records.info import (
     RUN_FILE,
     RunInfo,

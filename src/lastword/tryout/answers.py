@@ -10,7 +10,7 @@ from lastword.files.strict_json import strict
 from lastword.methods.contract import Method
 from lastword.model.weights.identity import model_name
 from lastword.records.cells import Cell, cell_of, read_cells
-from lastword.records.decision import Row
+from lastword.records.columns import Row
 from lastword.records.info import SCHEMA, RunInfo, cell_folder, machine, packages
 from lastword.records.store import Run
 from lastword.text.prompt_template import Template

@@ -13,7 +13,8 @@ from lastword.lab.report import draw
 from lastword.lab.report.draw import Figure, styled
 from lastword.lab.report.tables import ModelMeans
 from lastword.records.cells import Cell, column
-from lastword.records.decision import Decision, decisions
+from lastword.records.columns import decisions
+from lastword.records.decision import Decision
 from lastword.records.marks import LOOKS, Role
 from lastword.records.metrics import PerItem, Places
 from lastword.records.view import View, letter, short, view

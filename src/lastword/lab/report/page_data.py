@@ -12,7 +12,8 @@ import numpy as np
 
 from lastword.lab.report.figures import subject
 from lastword.records.cells import Cell
-from lastword.records.decision import Decision, read, without_nan
+from lastword.records.columns import read, without_nan
+from lastword.records.decision import Decision
 from lastword.records.document import compress
 from lastword.records.metrics import Places
 from lastword.records.view import View, item_text, page_item
