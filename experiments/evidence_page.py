@@ -646,7 +646,12 @@ def needs_table(shown: Sequence[Shown], name: str = "needs") -> ReportTable:
         *(delta("Gain, blind"), delta("Needs the question"), Heading("95%")),
     )
     rows = [
-        (one.title, one.model, 100 * one.summary.mc1_base, 100 * one.summary.blind)
+        (
+            one.title,
+            one.model,
+            100 * one.summary.mc1_base,
+            100 * one.cell.wordings["question-blind"],
+        )
         + (100 * gain.sighted, 100 * gain.blind, 100 * gain.needs, between(gain.interval))
         for one, gain in needs(shown)
     ]

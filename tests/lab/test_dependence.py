@@ -63,10 +63,11 @@ def test_the_interval_is_paired(cell):
 
 
 def test_mc1_by_depth_starts_equal_and_ends_with_both_bases(cell):
-    result, summary = dependence(cell, THETA), summarise(cell)
-    assert (result.sighted[-1], result.blind[-1]) == pytest.approx(
-        (summary.mc1_base, summary.blind)
+    result, bases = (
+        dependence(cell, THETA),
+        (summarise(cell).mc1_base, cell.wordings["question-blind"]),
     )
+    assert (result.sighted[-1], result.blind[-1]) == pytest.approx(bases)
     assert result.sighted[0] == result.blind[0]
     for depth in (3, 7):
         items = whole(cell)[["trajectory", "truthful"]].values

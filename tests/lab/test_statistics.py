@@ -207,8 +207,8 @@ def test_baselines_and_calibration_agree_with_the_items():
     summary, items = summarise(cell), whole(cell)
     short = [[-len(text) for text in texts] for texts in items["candidates"]]
     for value, metric, scores in (
-        (summary.blind, mc1, items["blind_scores"]),
-        (summary.shortest, mc1, short),  # ties share the credit
+        (cell.wordings["question-blind"], mc1, items["blind_scores"]),
+        (cell.wordings["shortest"], mc1, short),  # ties share the credit
         (summary.mc3, mc3, items["scores"]),
     ):
         each = [metric(u, t) for u, t in zip(scores, items["truthful"], strict=True)]

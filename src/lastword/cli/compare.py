@@ -7,7 +7,7 @@ import typer
 
 from lastword.cli import options as opt
 from lastword.cli.benchmarks import read_benchmarks
-from lastword.cli.evaluate import evaluated, warn_of_branches
+from lastword.cli.evaluate import evaluated
 from lastword.cli.model import load_decider, load_options
 from lastword.cli.output import say, show_tables
 from lastword.cli.progress import waiting
@@ -76,7 +76,6 @@ def compare(
     decider = load_decider(options)
     methods = resolve(names, decider.tracer.facts)
     cell = evaluated(decider, Work(*pair, methods=methods), out).cell
-    warn_of_branches([cell])
     with waiting("reading records"):
         (compared,) = read_comparisons(cell, read_cells(cell))
     show_tables(comparison_tables([compared]), "json" if json else format)

@@ -148,17 +148,7 @@ def evaluate(
             for work in incomplete:
                 with attempt(work):
                     results[work.name] = evaluated(decider, work, out, shard)
-    done = [results[work.name] for work in works if work.name in results]
-    warn_of_branches([result.cell for result in done if result.items > result.resumed])
-    return done
-
-
-def warn_of_branches(cells: Sequence[Path]) -> None:
-    """Print a warning for each model whose readings of I(M) choose different branches."""
-    from lastword.records.info import read_run, uncertain_branches
-
-    for sentence in uncertain_branches(map(read_run, cells)):
-        say(f"lastword: {sentence}")
+    return [results[work.name] for work in works if work.name in results]
 
 
 def _finished(

@@ -1,6 +1,5 @@
 """`lastword merge`: joins the records of several machines."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -34,10 +33,11 @@ def merge(
         from lastword.records.store import merge as join
 
         joined = join(runs, out)
+    counts = [(str(run.cell), run.info["items"], len(run.missing)) for run in joined]
     if json:
-        typer.echo(to_json([asdict(cell) | {"folder": str(cell.folder)} for cell in joined]))
+        names = ("folder", "items", "missing")
+        typer.echo(to_json([dict(zip(names, cell, strict=True)) for cell in counts]))
         return
-    for cell in joined:
-        missing = f", {cell.missing} missing" if cell.missing else ""
-        count = cell.items - cell.missing
-        typer.echo(printable(f"{cell.folder}: {count} of {cell.items} records{missing}"))
+    for folder, items, missing in counts:
+        gap = f", {missing} missing" if missing else ""
+        typer.echo(printable(f"{folder}: {items - missing} of {items} records{gap}"))

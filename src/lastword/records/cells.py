@@ -285,8 +285,6 @@ class Summary:
             other method that decided.
         gain_mc1: Part of delta MC1 by operator; the parts sum to it.
         gain_mc2: Part of delta MC2 by operator; the parts sum to it.
-        blind: Mean MC1 of the question-blind baseline; nan if no blind scores were read.
-        anti_blind: Mean MC1 of choosing the lowest blind score; nan likewise.
         pairs_base: Share of pairs with both of the model's answers right; nan without pairs.
         pairs: Share of pairs with both corrected answers right; nan without pairs.
     """
@@ -310,10 +308,6 @@ class Summary:
     fired: Mapping[str, float]
     gain_mc1: Mapping[str, float]
     gain_mc2: Mapping[str, float]
-    blind: float
-    anti_blind: float
-    shortest: float
-    longest: float
     pairs_base: float
     pairs: float
 
@@ -423,10 +417,6 @@ def summarise(cell: Cell) -> Summary:
         fired=_by_operator(items, routed, mean),
         gain_mc1=_by_operator(items, first, lambda fires: mean(fires * gains_mc1)),
         gain_mc2=_by_operator(items, second, lambda fires: mean(fires * gains_mc2)),
-        blind=cell.wordings["question-blind"],
-        anti_blind=cell.wordings["anti-blind"],
-        shortest=cell.wordings["shortest"],
-        longest=cell.wordings["longest"],
         pairs_base=_pairs(items, first, "mc1_base"),
         pairs=_pairs(items, first, "mc1"),
     )

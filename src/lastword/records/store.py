@@ -192,19 +192,11 @@ def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     return table
 
 
-@dataclass(frozen=True)
-class Merged:
-    """The result of merging one cell; `missing` items have no record in any source."""
-
-    folder: Path
-    items: int
-    missing: int
-
-
-def merge(sources: Sequence[Path], out: Path | None = None) -> list[Merged]:
+def merge(sources: Sequence[Path], out: Path | None = None) -> list[Run]:
     """Copy the parts of one cell from several places into one folder.
 
-    The sources are not changed. Nothing is written if two runs of a cell differ.
+    The sources are not changed. Nothing is written if two runs of a cell differ. The `missing`
+    items of a run have no record in any source.
 
     Args:
         sources: Results folders of `lastword eval`, at any level.
@@ -220,11 +212,11 @@ def merge(sources: Sequence[Path], out: Path | None = None) -> list[Merged]:
     return [_merge_cell(target, cells) for target, cells in targets.items()]
 
 
-def _merge_cell(target: Path, cells: Sequence[Path]) -> Merged:
+def _merge_cell(target: Path, cells: Sequence[Path]) -> Run:
     with Run(target, read_run(cells[0])) as run:
         for path in chain.from_iterable(part_files(cell) for cell in cells if cell != target):
             run.copy(path)
-        return Merged(target, run.info["items"], len(run.missing))
+    return run
 
 
 @contextmanager
