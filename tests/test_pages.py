@@ -56,7 +56,6 @@ LEFT_OUT = {
     "lastword lm-eval": "the harness fetches its tasks; tests/integrations runs it on others",
     "import lm_eval": "as the command",
     "inspect eval": "Inspect needs older packages than the pins; tests/integrations runs it",
-    "python examples/polygraph/": "lm-polygraph needs a separate environment, also in its test",
     "python experiments/": "it takes an hour; its results are in the repository, with tests",
 }
 

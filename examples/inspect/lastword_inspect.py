@@ -23,7 +23,7 @@ from inspect_ai.model import (
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolChoice, ToolInfo
 
-from lastword import Decision, Tracer
+from lastword import Decider, Decision
 from lastword.errors import InputError
 
 TEMPLATE = "Question: {question} Answer:"  # for a model without a chat template
@@ -38,7 +38,7 @@ class CorrectedModel(ModelAPI):
         base_url: Not used.
         api_key: Not used.
         config: Inspect's options of generating.
-        model_args: What loads a model, as `Tracer.from_pretrained` takes it (`-M dtype=float32`).
+        model_args: What loads a model, as `Decider.from_pretrained` takes it (`-M dtype=float32`).
 
     Raises:
         InputError: A keyword that is no option.
@@ -54,7 +54,8 @@ class CorrectedModel(ModelAPI):
         **model_args: Any,
     ) -> None:
         super().__init__(model_name, base_url, api_key, [], config)
-        self.tracer = Tracer.from_pretrained(model_name, **model_args)
+        self.decider = Decider.from_pretrained(model_name, **model_args)
+        self.tracer = self.decider.tracer
 
     async def generate(
         self,
@@ -138,11 +139,11 @@ def corrected_choice(template: str | None = None) -> Solver:
         if isinstance(prompt, str):
             prompt = around.replace("{question}", prompt)
         candidates = [choice.value for choice in state.choices]
-        needs, texts = api.tracer.correction.needs, isinstance(prompt, str)
+        needs, texts = api.decider.correction.needs, isinstance(prompt, str)
         blind = around.replace("{question}", "") if texts and needs.blind else None
         free = CONTENT_FREE if texts and needs.content_free else ()
         correct = partial(
-            api.tracer.correct,
+            api.decider.correct,
             prompt,
             candidates,
             blind_prompt=blind,

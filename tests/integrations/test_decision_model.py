@@ -4,7 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import hub_server
 import pytest
 from families import build, save
 from numpy.testing import assert_allclose
@@ -13,7 +12,7 @@ from tokenizers import ByteLevelBPETokenizer
 from transformers import PreTrainedTokenizerFast, pipeline
 
 from lastword import Choice, Decider, Multi, Predicate, Score, Tracer
-from lastword.decide.decision_prompt import FILES, DecisionPrompt, request_of
+from lastword.decide.decision_prompt import DecisionPrompt, request_of
 from lastword.decide.templates import TEMPLATES
 from lastword.errors import InputError, ModelError
 from lastword.integrations.decision_model import export_decision_model
@@ -89,24 +88,6 @@ def test_lastword_and_the_pipeline_read_a_folder_the_same(decision_folder, text)
     expected = answers(decision_folder, text, QUESTIONS)
     for question, probabilities in zip(QUESTIONS.values(), expected, strict=True):
         assert_allclose(probabilities_of(prompt, tracer, text, question), probabilities, atol=1e-5)
-
-
-def test_a_model_on_the_hub_has_a_prompt_only_if_its_files_are_there(
-    decision_folder, tmp_path, monkeypatch
-):
-    expected = answers(decision_folder, TEXTS[0], QUESTIONS)[0]
-    tracer = Tracer.from_pretrained(decision_folder)
-    with hub_server.instead(decision_folder, tmp_path / "cache", monkeypatch) as hub:
-        tracer.source = {"model": "org/model", "revision": hub_server.COMMIT}
-        prompt = DecisionPrompt.of(tracer)
-        probabilities = probabilities_of(prompt, tracer, TEXTS[0], QUESTIONS["animal"])
-        assert_allclose(probabilities, expected, atol=1e-5)
-    for file in FILES:
-        (decision_folder / file).unlink()
-    with hub_server.instead(decision_folder, tmp_path / "other", monkeypatch) as hub:
-        assert DecisionPrompt.of(tracer) is None
-        hub.status = 403
-        assert DecisionPrompt.of(tracer) is None  # no hub, no prompt
 
 
 @pytest.mark.parametrize("template", [None, "decide/listed", "file"])

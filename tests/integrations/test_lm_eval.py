@@ -237,8 +237,7 @@ def test_a_cache_per_choice_is_refused_if_choices_are_scored_together(tasks, tmp
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
-    [("method", "guess", "no method guess"), ("dtype", "float32", "leave out")]
-    + [("theta", "theta.toml", "leave out")],
+    [("method", "guess", "no method guess"), ("dtype", "float32", "leave out")],
 )
 def test_invalid_options_are_refused(name, value, message):
     with pytest.raises(InputError, match=message):
@@ -258,14 +257,9 @@ def test_requests_that_cannot_be_scored_are_refused(context, continuation, optio
 # --- the name of the model, and the command line ---
 
 
-def test_the_harness_opens_the_model_by_name(tasks, tmp_path):
-    theta = tmp_path / "theta.toml"
-    theta.write_text("gamma = -0.5\n")
-    results = evaluate(
-        "lastword", CHOICES, tasks, model_args=f"pretrained=lastword/demo-organism,theta={theta}"
-    )
+def test_the_harness_opens_the_model_by_name(tasks):
+    results = evaluate("lastword", CHOICES, tasks, model_args="pretrained=lastword/demo-organism")
     assert results["config"]["lastword"]["model"] == "lastword/demo-organism"
-    assert results["config"]["lastword"]["theta"]["gamma"] == -0.5
     with pytest.raises(InputError, match="CPU"):
         evaluate("lastword", CHOICES, tasks, model_args="pretrained=lastword/demo-mix,device=cuda")
 

@@ -2,11 +2,9 @@
 
 import pickle
 import sys
-from dataclasses import replace
 
 import pytest
 from families import save
-from topics import probe_of
 
 from lastword import Chat, Theta, Tracer
 from lastword.decide.options import DecideOptions
@@ -55,7 +53,7 @@ def test_the_harness_refuses_unknown_keywords(untouched):
     pytest.importorskip("lm_eval")
     from lastword.integrations.lm_eval import CorrectedLM
 
-    with pytest.raises(InputError, match="CorrectedLM has no option dtyp: did you mean dtype"):
+    with pytest.raises(InputError, match="from_pretrained has no option dtyp: did you mean dtype"):
         CorrectedLM("org/name", dtyp="float32")
 
 
@@ -157,13 +155,3 @@ def test_an_environment_variable_may_have_several_options_but_no_unsafe_ones(mon
     monkeypatch.setenv("LASTWORD_CORRECT_LOAD", "allow_bin=true")
     code, _, err = run("correct", "--model", "m")
     assert code == 2 and "allow_bin" in err
-
-
-@pytest.mark.parametrize(("made_in", "used"), [("bfloat16", "bfloat16"), ("float16", "auto")])
-def test_options_take_a_probes_data_type_unless_it_is_float16(made_in, used):
-    probe = probe_of(Tracer.demo())
-    marks = {**probe.subject.marks, "dtype": made_in}
-    probe = replace(probe, subject=replace(probe.subject, marks=marks))
-    assert DecideOptions("some/model", probes=[probe]).dtype == used
-    assert DecideOptions("some/model", probes=[probe], dtype="float32").dtype == "float32"
-    assert DecideOptions("lastword/demo-organism", probes=[probe]).dtype == "auto"

@@ -88,8 +88,9 @@ class Decider:
             certificate = Certificate.read(certificate)
         self.unlike, self.template, self._tracer = unlike, template, tracer
         self.certificate = certificate
-        self._probes = read_probes(probes)
-        self.served = Served({}, self._probes)
+        self._named_probes = read_probes(probes)
+        self.probes = [probe for _, probe in self._named_probes]
+        self.serve({})
         self._of_table: TableCertificate | None = None
         if certificate is not None and isinstance(certificate.subject, Predictions):
             self._of_table = TableCertificate(certificate, certificate.subject)
@@ -99,7 +100,7 @@ class Decider:
         self.by_model: ByModel | None = None
         if tracer is not None:
             named = correction is not None  # a correction by default decides no questions
-            method = self._method(correction, certificate)
+            method = self._method(correction or "trace", certificate)
             self.by_model = ByModel(tracer, correction=method, certificate=certificate, named=named)
         self.encoders = encoders_of(self.probes, encoders)
         self._by_probe = [self._answerer(probe) for probe in self.probes]
@@ -116,11 +117,10 @@ class Decider:
         if self._tracer is not None or probe.needs_model:
             certificate.check(self.subject)  # without a model, the probe checks its encoder
 
-    def _method(self, correction: Method | str | None, certificate: Certificate | None) -> Method:
+    def _method(self, correction: Method | str, certificate: Certificate | None) -> Method:
         """Return the correction that was asked for, or the certificate's."""
         facts = self.tracer.facts
-        named = correction or "trace"
-        method = correction_of(named, facts) if isinstance(named, str) else named
+        method = correction_of(correction, facts) if isinstance(correction, str) else correction
         if certificate is None or certificate.probe is not None:
             return method
         # Some methods need the frozen means of the certificate.
@@ -129,25 +129,28 @@ class Decider:
     def _answerer(self, probe: Probe) -> ByLinear | ByTrajectory:
         check_unlike(probe, self.unlike)
         if self._tracer is not None:
-            probe.check(subject_of(self._tracer))
+            probe.check(self.subject)
         elif probe.needs_model:
             raise InputError(
                 f"{probe.name} needs the language model {probe.subject.model!r:.80}: give it"
             )
-        least, certificate = None, self.certificate
-        if certificate is not None and certificate.probe is not None:
-            least = certificate.threshold if certificate.probe.digest == probe.digest else None
+        certified = None if self.certificate is None else self.certificate.probe
+        is_certified = certified is not None and certified.digest == probe.digest
+        least = self.certificate.threshold if self.certificate and is_certified else None
         if probe.linear is None:
             return ByTrajectory(self.tracer, probe, least)
-        encoder = None if probe.encoder is None else self.encoders[probe.encoder.model]
         return ByLinear(
             self._tracer,
             probe=probe,
             least=least,
             fit=probe.linear,
-            encoder=encoder,
+            encoder=None if probe.encoder is None else self.encoders[probe.encoder.model],
             unlike=self.unlike,
         )
+
+    def serve(self, questions: Mapping[str, Question]) -> None:
+        """Replace the served questions by these; the questions of the probes are added."""
+        self.served = Served(questions, self._named_probes)
 
     @property
     def tracer(self) -> Tracer:
@@ -157,24 +160,15 @@ class Decider:
         return self._tracer
 
     @property
-    def correction(self) -> Method:
-        """The correction of items, and of questions if it is named or certified."""
-        return self._model.correction
-
-    @property
     def _model(self) -> ByModel:
         assert self.by_model is not None or self.tracer  # raises without a model
         assert self.by_model is not None
         return self.by_model
 
     @property
-    def probes(self) -> list[Probe]:
-        """The probes; each answers the question that it was fitted to."""
-        return [probe for _, probe in self._probes]
-
-    def serve(self, questions: Mapping[str, Question]) -> None:
-        """Replace the served questions by these; the questions of the probes are added."""
-        self.served = Served(questions, self._probes)
+    def correction(self) -> Method:
+        """The correction of items, and of questions if it is named or certified."""
+        return self._model.correction
 
     @classmethod
     def from_pretrained(cls, model: str | Path | DecideOptions | None, **options: Any) -> "Decider":
@@ -234,13 +228,11 @@ class Decider:
     def __repr__(self) -> str:
         """Return one line: the model, the certificate, the correction and the probes."""
         parts = []
-        if self._tracer is not None:
-            parts += [repr(self._tracer)]
-            parts += ["certified"] if self.certificate is not None else []
+        if self.by_model is not None:
             named = self.correction.name
+            parts += [repr(self.tracer), *(["certified"] if self.certificate else [])]
             parts += [] if named == "trace" else [f"corrects by {named}"]
-        parts += [probe.name for probe in self.probes]
-        return f"Decider({', '.join(parts)})"
+        return f"Decider({', '.join([*parts, *(probe.name for probe in self.probes)])})"
 
     def __sklearn_clone__(self) -> "Decider":
         """Return itself: clones of a scikit-learn estimator share the model."""
@@ -385,24 +377,19 @@ class Decider:
         """
         ready = questions
         if not isinstance(ready, Questionnaire):
-            ready = self._questionnaire(ready, template or self.template)
-            for name, served in ready.near.items() if warn else ():
+            template = template or self.template
+            if template is None and self.certificate is not None:
+                template = template_in_force(self.certificate.templates)
+            chat = self._tracer is not None and self._tracer.chat is not None
+            ready = prepare(questions, template, chat=chat)
+            served = [(name, self.served.near(one)) for name, one in ready.questions.items()]
+            ready = replace(ready, near={name: near for name, near in served if near is not None})
+            for name, near in ready.near.items() if warn else ():
                 # The warning is about the line that calls `decide`, which called this method.
-                text = f"question {name!r} is almost the served question {served!r}, but answered"
+                text = f"question {name!r} is almost the served question {near!r}, but answered"
                 warnings.warn(f"{text} without it", NearMissWarning, stacklevel=3)
         self._admit(ready)
         return ready
-
-    def _questionnaire(
-        self, questions: Mapping[str, Question], template: str | None
-    ) -> Questionnaire:
-        if template is None and self.certificate is not None:
-            template = template_in_force(self.certificate.templates)
-        chat = self._tracer is not None and self._tracer.chat is not None
-        ready = prepare(questions, template, chat=chat)
-        found = {name: self.served.near(question) for name, question in ready.questions.items()}
-        near = {name: served for name, served in found.items() if served is not None}
-        return replace(ready, near=near)
 
     def _admit(self, ready: Questionnaire) -> None:
         """Refuse questions that the certificate is not for, or that may abstain without a limit."""

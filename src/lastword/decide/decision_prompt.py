@@ -5,7 +5,6 @@ Prompts and tokens are made by transformers' code, so that its answers and ours 
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from lastword.decide.batch import Scope
 from lastword.decide.tracer import sound
-from lastword.errors import CheckpointError, InputError, ItemError, one_line
-from lastword.model.weights.hub import download
+from lastword.errors import InputError, ItemError, one_line
 from lastword.records.decision import Decision
 from lastword.text.forest import Branch
 from lastword.text.items import Item
@@ -39,12 +37,13 @@ class DecisionPrompt:
 
     @classmethod
     def of(cls, tracer: "Tracer") -> "DecisionPrompt | None":
-        """Return the decision prompt in a model's folder, or None if the folder has none.
+        """Return the decision prompt in a model's local folder, or None if the folder has none.
 
         Raises:
             InputError: `decision.json` cannot be read, or a trained head or adapter answers.
         """
-        if (folder := _folder(tracer.source)) is None:
+        folder = Path(str(tracer.source.get("path", tracer.source["model"]))).expanduser()
+        if not any((folder / file).is_file() for file in (*FILES, *_HEADS)):
             return None
         try:
             from transformers.decision import DecisionConfig
@@ -109,21 +108,3 @@ def request_of(question: Single) -> Mapping[str, Any]:
         return request | {"type": "choice", "criteria": criteria}
     levels = [": ".join(filter(None, (o.text, o.description))) for o in question.options]
     return request | {"type": "score", "criteria": levels}
-
-
-def _folder(source: Mapping[str, Any]) -> Path | None:
-    """Return the folder with a model's decision files, local or downloaded; None without them."""
-    name, revision = str(source.get("path", source["model"])), source.get("revision")
-    folder = Path(name).expanduser()
-    if any((folder / file).is_file() for file in (*FILES, *_HEADS)):
-        return folder
-    if revision is None:
-        return None
-    try:
-        folder = download(name, FILES[0], revision)[0].parent
-    except CheckpointError:  # the hub lacks it, or cannot be reached
-        return None
-    for file in (*FILES[1:], *_HEADS):
-        with suppress(CheckpointError):
-            download(name, file, revision)
-    return folder

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from lastword.model.encoder import Encoder
     from lastword.probes.probe import Probe
     from lastword.trust.certificate import Certificate
-    from lastword.trust.subject import Subject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +28,6 @@ class DecideOptions(LoadOptions):
         unlike: Defer a probe's answer if the p-value of the text being like the labelled texts
             is below this.
         template: Prompt template of questions; by default the certificate and `chat` choose it.
-        dtype: As in `LoadOptions`, but `auto` takes the data type that the certificate or the
-            first probe was made with.
 
     Raises:
         InputError: As in `LoadOptions`, or a probe cannot be read.
@@ -53,25 +50,6 @@ class DecideOptions(LoadOptions):
             from lastword.trust.certificate import Certificate  # imports numpy and scipy
 
             object.__setattr__(self, "certificate", Certificate.read(self.certificate))
-        if self.dtype == "auto" and self.embedded is None and (subject := self._subject()):
-            dtype = subject.marks.get("dtype")
-            if dtype in ("float32", "bfloat16"):  # float16 is slow on a CPU
-                object.__setattr__(self, "dtype", dtype)
-
-    def _subject(self) -> "Subject | None":
-        """Return the model that the certificate is for, or else the first probe that needs one."""
-        if self.certificate is not None:
-            assert not isinstance(self.certificate, str | Path), "the options have read the file"
-            from lastword.trust.subject import Subject
-
-            subject = self.certificate.subject
-            return subject if isinstance(subject, Subject) else None
-        if not self.probes:
-            return None
-        from lastword.probes.probe import Probe
-
-        probes = (one if isinstance(one, Probe) else Probe.read(one) for one in self.probes)
-        return next((probe.subject for probe in probes if probe.needs_model), None)
 
     def facts(self) -> dict[str, Any]:
         """Return the options that a record depends on, as plain JSON values."""

@@ -36,7 +36,8 @@ class Served:
         for name, probe in probes:
             names = [name for name, question in self.questions.items() if probe.answers(question)]
             if not names:
-                names = [_new_name(name, self.questions)]
+                new = [name, *(f"{name}-{i}" for i in range(2, len(self.questions) + 2))]
+                names = [next(one for one in new if one not in self.questions)]
                 self.questions[names[0]] = probe.question
             self._free |= {*names} if isinstance(probe.fit, TrajectoryProbe) else set()
         self._digests = {question_digest(question) for question in self.questions.values()}
@@ -50,11 +51,7 @@ class Served:
     ) -> Question:
         """Return a served question by its name.
 
-        Args:
-            name: Its name.
-            kind: The type of question in the request.
-            instructions: The request's instructions; blank to use the served ones.
-            options: The request's options; () to use the served ones.
+        A request gives its kind of question, and may repeat its instructions and options.
 
         Raises:
             InputError: There is no such question, or the request contradicts it.
@@ -111,8 +108,3 @@ def _texts(options: Sequence[Option]) -> dict[str, str | None]:
 def probe_name(path: str | Path) -> str:
     """Return the name of a probe's question: the file's name without its suffix."""
     return Path(path).name.removesuffix(SUFFIX)
-
-
-def _new_name(name: str, questions: Mapping[str, Question]) -> str:
-    names = [name, *(f"{name}-{i}" for i in range(2, len(questions) + 2))]
-    return next(one for one in names if one not in questions)

@@ -49,11 +49,6 @@ class Cluster:
             )
 
     @property
-    def starts_here(self) -> bool:
-        """True if Ray is started here, only for this run."""
-        return self.address == "local"
-
-    @property
     def share(self) -> dict[str, float]:
         """The resources of one worker, as options of Ray."""
         return {"num_cpus": self.cpus_per_worker, "num_gpus": self.gpus_per_worker}
@@ -75,8 +70,9 @@ def connected(cluster: Cluster, spare: int = 0) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    local: dict[str, Any] = {"include_dashboard": False} if cluster.starts_here else {}
-    if cluster.starts_here and spare:
+    starts_here = cluster.address == "local"  # Ray runs only for this block
+    local: dict[str, Any] = {"include_dashboard": False} if starts_here else {}
+    if starts_here and spare:
         local["num_cpus"] = math.ceil(cluster.workers * cluster.cpus_per_worker) + spare
     try:
         ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **local)
@@ -86,7 +82,7 @@ def connected(cluster: Cluster, spare: int = 0) -> Iterator[None]:
             "cluster, or `local` to start one here"
         ) from error
     try:
-        if cluster.starts_here:
+        if starts_here:
             _require_room(cluster)
         yield
     finally:
@@ -153,22 +149,14 @@ def _joined(results: Sequence[RunResult]) -> RunResult:
 
 
 def _require_room(cluster: Cluster) -> None:
-    here = ray.cluster_resources()
-    demand = {
-        "CPU": cluster.workers * cluster.cpus_per_worker,
-        "GPU": cluster.workers * cluster.gpus_per_worker,
-    }
-    if any(amount > here.get(name, 0.0) for name, amount in demand.items()):
-        raise InputError(
-            f"{cluster.workers} workers take {_amounts(demand)} and this machine has "
-            f"{_amounts(here)}; take fewer or smaller workers, or give the address of a larger "
-            "cluster"
-        )
-
-
-def _amounts(resources: dict[str, float]) -> str:
-    amounts = {name.removeprefix("num_").upper().rstrip("S"): n for name, n in resources.items()}
-    return " and ".join(f"{amounts.get(name, 0.0):g} {name}" for name in ("CPU", "GPU"))
+    here, workers = ray.cluster_resources(), cluster.workers
+    for name, each in (("CPU", cluster.cpus_per_worker), ("GPU", cluster.gpus_per_worker)):
+        if workers * each > here.get(name, 0.0):
+            raise InputError(
+                f"{workers} workers take {workers * each:g} {name} and this machine has "
+                f"{here.get(name, 0.0):g}; take fewer or smaller workers, or give the address of "
+                "a larger cluster"
+            )
 
 
 def last_line(error: BaseException) -> str:

@@ -30,14 +30,11 @@ from torch import Tensor
 from tqdm import tqdm
 
 from lastword.decide.decider import Decider
-from lastword.decide.options import DecideOptions
 from lastword.decide.tracer import Tracer, sound
 from lastword.errors import InputError, ItemError
 from lastword.methods import entry, resolve
 from lastword.methods.contract import Method, by_tokens
-from lastword.model.options import refuse_unknown
 from lastword.rule.geometry import Scores
-from lastword.rule.theta import Theta
 from lastword.rule.tile import Tile
 from lastword.text.forest import Branch
 from lastword.text.items import Item
@@ -61,7 +58,6 @@ class CorrectedLM(HFLM):  # type: ignore[misc]  # lm_eval has no types
         pretrained: A tracer, a hub name, a folder, a GGUF file, or one of lastword's model names.
         method: `trace` for the tracer's correction and certificate, or a method listed by
             `lastword compare --list`.
-        theta: TOML file that overrides constants of the method.
         options: Options of `Decider.from_pretrained`, such as `dtype`, `device` and `revision`; and
             those of the harness's `hf` in `_HARNESS`. Its batch size is for generation and rolling
             log-likelihoods; choices are packed by `batch_tokens`.
@@ -74,8 +70,6 @@ class CorrectedLM(HFLM):  # type: ignore[misc]  # lm_eval has no types
         self,
         pretrained: str | Tracer | Decider | None = None,
         method: str = "trace",
-        *,
-        theta: str | None = None,
         **options: Any,
     ) -> None:
         if pretrained is None:
@@ -84,7 +78,7 @@ class CorrectedLM(HFLM):  # type: ignore[misc]  # lm_eval has no types
         if method != "trace" and options.get("certificate") is not None:
             raise InputError("a certificate needs method=trace: leave one of them out")
         harness = {name: options.pop(name) for name in _HARNESS if name in options}
-        self.decider = _decider(pretrained, theta, options)
+        self.decider = _decider(pretrained, options)
         self.method = _method(method, self.decider.correction)
         self.scorers = {} if method == "trace" else resolve([method], self.decider.tracer.facts)
         _require_plain(self.method, self.scorers.get(method, self.decider.correction))
@@ -297,14 +291,9 @@ def _require_plain(name: str, method: Method) -> None:
         )
 
 
-def _decider(
-    pretrained: str | Tracer | Decider, theta: str | None, options: dict[str, Any]
-) -> Decider:
+def _decider(pretrained: str | Tracer | Decider, options: dict[str, Any]) -> Decider:
     if isinstance(pretrained, str):
-        refuse_unknown(CorrectedLM.__name__, options, DecideOptions)
-        constants = None if theta is None else Theta.from_toml(theta)
-        return Decider.from_pretrained(DecideOptions(pretrained, theta=constants, **options))
-    unused = {name for name, value in options.items() if value is not None}
-    if unused or theta is not None:
-        raise InputError(f"a tracer has its options already: leave out {sorted(unused) or 'theta'}")
+        return Decider.from_pretrained(pretrained, **options)
+    if unused := sorted(name for name, value in options.items() if value is not None):
+        raise InputError(f"a tracer has its options already: leave out {unused}")
     return pretrained if isinstance(pretrained, Decider) else Decider(pretrained)
