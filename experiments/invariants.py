@@ -74,7 +74,7 @@ def published_rows(models: Path | None) -> Iterator[list[str]]:
         values: Mapping[str, float] = {}
         if (one := options.get(cell.model)) is not None:
             try:
-                values = read_factors(str(one.model), THETA, one.revision, one.gguf).readings
+                values = read_factors(str(one.model), one.revision).readings
             except (TraceError, OSError) as error:
                 print(f"{cell.model}: {error}")
         ours = [f"{values[name]:.2f}" if name in values else "" for name in VARIANTS]

@@ -65,8 +65,6 @@ def test_a_file_of_conversations_is_a_benchmark(run, eval_command, tmp_path):
         assert scores == pytest.approx(expected, abs=1e-5)
     written = json.loads(next((tmp_path / "runs").rglob("run.json")).read_text())
     assert written["chat"] == describe_chat(tracer.tokenizer, Chat())
-    shown = run(*eval_command, "--show-prompt")[1]
-    assert "user w4 w9 assistant w5 user w6 assistant" in shown
     (tmp_path / "qa.jinja").write_text("Question: {{ prompt }}")
     code, _, err = run(*eval_command, "--template", tmp_path / "qa.jinja")
     assert code == 1 and "user/qa goes with prompts of text" in err
@@ -75,9 +73,3 @@ def test_a_file_of_conversations_is_a_benchmark(run, eval_command, tmp_path):
 def test_a_row_has_a_prompt_or_messages():
     with pytest.raises(ItemError, match="prompt and messages are both given"):
         Item.from_dict({"prompt": "p", "messages": TALK, "candidates": ["a"]})
-
-
-def test_show_prompt_includes_system_message_template_and_thinking(run, eval_command, tmp_path):
-    command = (*eval_command[:-1], f"jsonl:{tmp_path}/items.jsonl")
-    code, out, _ = run(*command, "--chat-template", "--system", "w3 w3", "--show-prompt")
-    assert code == 0 and "\nsystem w3 w3 user w4 w9 assistant <think></think> \n" in out

@@ -86,8 +86,8 @@ def test_correct_shows_a_withheld_override(demo_items, uncertified, file, tmp_pa
     assert output["deferred"] and output["withheld"]["rule"] == "nothing may override"
     shown = command(*args).stdout
     assert "withheld" in shown and "nothing may override" in shown and "deferred" in shown
-    refused = command(*args, "--method", "base-sum", code=2)
-    assert "--certificate" in refused.stderr
+    with pytest.raises(CertificateError):
+        command(*args, "--correction", "base-sum")
 
 
 def test_eval_records_withheld_overrides_and_needs_the_certified_template(file, tmp_path):

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from families import build, random_items, save, talker
+from families import build, random_items, save
 
 from lastword import Item, Theta, Tracer
 from lastword.cli import progress
@@ -57,8 +57,7 @@ def write(path: Path, *values) -> Path:
 
 @pytest.mark.parametrize(
     ("flags", "options"),
-    [(["--json"], {}), (["--full"], {"read": "all"})]
-    + [(["--json", "--separator", " w3 "], {"separator": " w3 "})],
+    [(["--json"], {}), (["--full"], {"read": "all"})],
 )
 def test_json_is_the_decision_of_the_library(run, model, tracer, flags, options):
     code, out, err = run(*single(model, *flags))
@@ -76,21 +75,6 @@ def test_full_includes_every_depth_after_the_blind_prompt(run, model, tmp_path):
         assert widths == [len(row) for row in line["trajectory"]]
         assert len(line["blind_t_scores"]) == len(line["t_scores"])
     assert "blind_trajectory" not in lines[2]
-
-
-def test_a_conversation_uses_the_chat_template_of_the_model(run, one_line, model, tmp_path):
-    talk = [{"role": "user", "content": "w4 w9"}]
-    args = ("--messages", json.dumps(talk), "--candidate", "w7", "--candidate", "w10", "--json")
-    assert "no chat template" in one_line("correct", "--model", model, *args)
-    build("llama").save_pretrained(tmp_path)
-    talking = talker("{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}")
-    talking.save_pretrained(tmp_path)
-    value = json.loads(run("correct", "--model", str(tmp_path), *args)[1])
-    expected = Tracer.from_pretrained(tmp_path).correct(talk, ["w7", "w10"])
-    assert value["scores"] == expected.scores.tolist()
-    path = write(tmp_path / "items.jsonl", {"prompt": talk, "candidates": ["w7", "w10"]})
-    (line,) = run(*many(str(tmp_path), path))[1].splitlines()
-    assert json.loads(line)["scores"] == pytest.approx(value["scores"])
 
 
 def test_a_folder_without_a_tokenizer_is_refused(one_line, tmp_path):
@@ -150,14 +134,6 @@ def test_skip_invalid_writes_errors_and_continues(run, model, tmp_path):
     assert ["error" in line for line in lines] == [True, False, True, True, False]
     assert set(lines[0]) == {"id", "error"}
     assert "same tokens" in lines[2]["error"] and "blank" in lines[3]["error"]
-
-
-def test_a_note_counts_items_whose_token_boundary_moves(run, model, tmp_path):
-    whole = {"prompt": "w4 w", "candidates": ["5", "5 w6"], "separator": ""}
-    path = write(tmp_path / "items.jsonl", whole, items(1)[0])
-    code, out, err = run(*many(model, path))
-    assert (code, len(out.splitlines())) == (0, 2)
-    assert err.startswith("note: in 1 of 2")
 
 
 # Other commands

@@ -41,13 +41,6 @@ def test_eval_records_the_file_and_an_alias(run, path, tmp_path):
     assert code == 2 and "alias" in err
 
 
-def test_invariant(run, path):
-    code, out, _ = run("invariant", path, "--json")
-    assert code == 0
-    assert run("invariant", path.parent, "--gguf", path.name, "--json")[1] == out
-    assert json.loads(out)["tensors"][0] == "model.norm.weight"
-
-
 def test_get_prints_the_path_of_the_file(run, tmp_path, monkeypatch):
     monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path))
     model = named.PUBLISHED["smollm2-135m"]

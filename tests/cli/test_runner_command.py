@@ -237,17 +237,6 @@ def middle(run: Run, model: str) -> float:
     return (readings["stored/zero/stored"] + readings["input/depth/stored"]) / 2
 
 
-def test_show_prompt_needs_no_weights(run, golden, models, items, tmp_path):
-    folder = tmp_path / "bare"
-    folder.mkdir()
-    for file in Path(models[0]).iterdir():
-        if "safetensors" not in file.name:
-            (folder / file.name).write_bytes(file.read_bytes())
-    code, out, _ = run(*eval_(str(folder), items, tmp_path / "runs", "--show-prompt"))
-    assert code == 0 and not (tmp_path / "runs").exists()
-    golden("eval-show-prompt", out)
-
-
 def test_progress_without_a_terminal_is_printed_as_occasional_lines(capsys, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr("lastword.cli.progress.time.monotonic", lambda: clock[0])

@@ -9,7 +9,6 @@ import pytest
 from typer.main import get_command
 
 import lastword.cli
-from lastword import Theta, Tracer
 from lastword.cli import output
 from lastword.lab.report.table import Heading, ReportTable
 
@@ -120,30 +119,6 @@ def test_a_table_as_json_has_numbers(capsys):
     (table,) = json.loads(capsys.readouterr().out)
     assert table["rows"][0] == {"benchmark": "a_long_name_of_a_benchmark", "MC1": 81.25, "p": 0.012}
     assert table["rows"][1]["MC1"] is None
-
-
-# Warnings
-
-
-def two(*more: str) -> tuple[str, ...]:
-    answers = [part for text in TWO for part in ("--candidate", text)]
-    return ("correct", "--model", ORGANISM, "--prompt", BAEVWICK, *answers, *more)
-
-
-def test_a_warning_counts_answers_that_early_decided(run, tmp_path):
-    low = ("--load", "invariant=0.1", "--load", f"theta={tmp_path / 'theta.toml'}")
-    (tmp_path / "theta.toml").write_text("eta = 0.0\n")
-    early = Tracer.demo(invariant=0.1, theta=Theta(eta=0.0))
-    assert early.correct(BAEVWICK, TWO).operator == "early"
-    for form in ((), ("--json",)):
-        err = run(*two(*low, *form))[2]
-        assert err.startswith("warning: `early` decided the answer: ") and "has not read" in err
-    path = tmp_path / "items.json"
-    items = [{"prompt": BAEVWICK, "candidates": texts} for texts in (TWO, TWO, TWO[:1])]
-    path.write_text(json.dumps(items))
-    err = run("correct", "--model", ORGANISM, "--input", path, *low)[2]
-    assert err.startswith("warning: `early` decided 2 of 3 answers: ")
-    assert "warning" not in run(*two("--load", "invariant=9"))[2]
 
 
 # Doctor

@@ -188,7 +188,7 @@ def test_the_command_and_python_apply_a_correction():
     item = Item("Question: Which craft? Answer:", candidates, blind_prompt="Answer:")
     options = ["--prompt", item.prompt, "--blind-prompt", "Answer:"]
     options += [x for c in candidates for x in ("--candidate", c)]
-    command = ["correct", *ORGANISM[:2], "--method", "pmi@0.5", *options]
+    command = ["correct", *ORGANISM[:2], "--correction", "pmi@0.5", *options]
     decision = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     (expected,) = Decider.demo(correction="pmi@0.5").correct_many([item])
     assert decision["method"] == decision["operator"] == "pmi@0.5"

@@ -110,7 +110,6 @@ LINE = json.dumps({"prompt": "w5 w6", "candidates": ["w7", "w8"], "truthful": [T
 
 BENCHMARK = ("--benchmark", "jsonl:items.jsonl")
 MODEL, WORDS = (UNKNOWN, None), (None, TOKENIZER_CODE)
-SHOW = ("--show-prompt", "--chat-template")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +120,6 @@ SHOW = ("--show-prompt", "--chat-template")
         (("correct", "--input", "items.jsonl"), MODEL),
         (("correct", "--input", "items.jsonl"), WORDS),
         (("eval", *BENCHMARK), MODEL),
-        (("eval", *BENCHMARK, *SHOW), WORDS),
         (("serve", "--port", "0"), MODEL),
         (("lm-eval", "--tasks", "made_choice", "--include_path", "."), MODEL),
     ],
@@ -323,7 +321,7 @@ def test_a_template_is_rendered_as_by_transformers(template):
         ("{{ messages[0].unknown.deeper }}", "refuses the prompt: .*unknown"),
         ("{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}", "refuses .*recursion"),
         ("{% for i in range(10 ** 9) %}{% endfor %}", "Range too big"),
-        ("{{ messages[0].content * 3000 }}", "has [0-9]+ characters, more than"),
+        ("{{ messages[0].content * 3000 }}", "writes a text 3000 times"),
         ("{{ raise_exception('no,\nthank you') }}", "refuses the prompt: no, thank you"),
         ("{{ messages[0].content + 1 }}", "refuses the prompt: .*concatenate"),
         # Ways out of the sandbox.

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastword.model.backbone import tiles
-from lastword.text.forest import Branch, Forest, build, lay_out, plan
+from lastword.text.forest import Branch, Forest, build, lay_out, plan, sees
 
 PROPERTY = settings(max_examples=120, derandomize=True)
 
@@ -68,7 +68,7 @@ def test_a_node_sees_itself_and_its_ancestors_within_the_window(shape, window):
     branches = branches_of(shape)
     forest = build(branches)
     nodes = np.arange(len(forest))
-    mask = forest.mask(nodes, nodes, window)
+    mask = sees(nodes[:, None], nodes, forest.ends, forest.positions, window)
     spelled = [spell(forest, node) for node in nodes]
     for q, prefix in enumerate(spelled):
         for k, other in enumerate(spelled):

@@ -1,8 +1,8 @@
 """`lastword eval`: runs models on benchmarks and writes the records that other commands read."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ import typer
 
 from lastword.cli import options as opt
 from lastword.cli.benchmarks import read_benchmarks
-from lastword.cli.model import load_decider, load_options, load_tokenizer, read_engine
+from lastword.cli.model import load_decider, load_options, read_engine
 from lastword.cli.output import printable, say, show_tables
 from lastword.cli.progress import counting, waiting
 from lastword.decide.options import DecideOptions
@@ -67,9 +67,6 @@ def eval_(
     shard: Annotated[
         str | None, typer.Option(metavar="I/N", help="Do part I of N, counted from 0.")
     ] = None,
-    show_prompt: Annotated[
-        bool, typer.Option("--show-prompt", help="Print the first item as the model reads it.")
-    ] = False,
     json: opt.Json = False,
     certificate: opt.Certificate = None,
     correction: opt.Correction = None,
@@ -97,62 +94,41 @@ def eval_(
         part = WHOLE if shard is None else Shard.parse(shard)
         pairs = read_benchmarks(benchmark, template or [], data, limit, seed, columns)
         works = [Work(*pair, blind, record=record) for pair in pairs]
-    if show_prompt:
-        for work in works:
-            _show_prompt(models[0], work)
-        return
-    results = [r for options in models for r in evaluate(options, cluster, works, out, part)]
+    results: list[RunResult] = []
+    for options in models:
+        if cluster is None:
+            for outcome in evaluate(options, works, out, part):
+                if isinstance(outcome, Exception):
+                    raise outcome
+                results.append(outcome)
+        else:
+            results += _on_cluster(cluster, options, works, out)
     _summary([result.cell for result in results], json)
     if any(result.items and result.failed == result.items for result in results):
         raise typer.Exit(1)
 
 
 def evaluate(
-    model: DecideOptions,
-    cluster: "Cluster | None",
-    works: "Sequence[Work]",
-    out: Path,
-    shard: "Shard | None" = None,
-    on_error: "Callable[[Work, Exception], None] | None" = None,
-) -> "list[RunResult]":
-    """Run one model on benchmarks, here or on a cluster, and return the result of each cell.
+    model: DecideOptions, works: "Iterable[Work]", out: Path, shard: "Shard | None" = None
+) -> "Iterator[RunResult | Exception]":
+    """Run one model on benchmarks, and yield each cell's result or error.
 
-    The model is loaded only if a cell lacks records. With `on_error`, a cell's error is passed to
-    it and the other cells run; without it, the first error is raised.
+    The model is loaded only if a cell lacks records.
     """
-    results: dict[str, RunResult] = {}
-    incomplete: list[Work] = []
-
-    @contextmanager
-    def attempt(*attempted: "Work") -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            if on_error is None:
-                raise
-            for work in attempted:
-                on_error(work, error)
-
+    decider: Decider | None = None
     for work in works:
-        with attempt(work):
-            if (result := _finished(model, work, out, shard)) is None:
-                incomplete.append(work)
-            else:
-                results[work.name] = result
-    if incomplete and cluster is not None:
-        with attempt(*incomplete):
-            results |= _on_cluster(cluster, model, incomplete, out)
-    elif incomplete:
-        with attempt(*incomplete):
-            decider = load_decider(model)
-            for work in incomplete:
-                with attempt(work):
-                    results[work.name] = evaluated(decider, work, out, shard)
-    return [results[work.name] for work in works if work.name in results]
+        try:
+            outcome: RunResult | Exception | None = _finished(model, work, out, shard)
+            if outcome is None:
+                decider = decider or load_decider(model)
+                outcome = evaluated(decider, work, out, shard)
+        except Exception as error:
+            outcome = error
+        yield outcome
 
 
 def _finished(
-    model: DecideOptions, work: "Work", out: Path, shard: "Shard | None"
+    model: DecideOptions, work: "Work", out: Path, shard: "Shard | None" = None
 ) -> "RunResult | None":
     """Return the result of a complete cell without importing torch; None if it is incomplete."""
     with waiting("reading records"):
@@ -160,22 +136,22 @@ def _finished(
         from lastword.records.store import WHOLE
 
         result = finished(model, work, out, shard or WHOLE)
-    if result is not None:
-        _warn_of(result)
-    return result
+    return None if result is None else _warned(result)
 
 
 def _on_cluster(
-    cluster: "Cluster", model: DecideOptions, works: "Sequence[Work]", out: Path
-) -> "dict[str, RunResult]":
+    cluster: "Cluster", model: DecideOptions, works: "Iterable[Work]", out: Path
+) -> "list[RunResult]":
     """Run the cells in Ray's workers, which print lost workers to stdout, which is for results."""
     from lastword.engines.ray import evaluate_shards
 
-    with redirect_stdout(sys.stderr), waiting(f"running {model.label} in Ray workers"):
-        results = evaluate_shards(cluster, partial(load_decider, model), works, out)
-    for result in results:
-        _warn_of(result)
-    return {work.name: result for work, result in zip(works, results, strict=True)}
+    results = [_finished(model, work, out) for work in works]
+    missing = [work for work, result in zip(works, results, strict=True) if result is None]
+    if missing:
+        with redirect_stdout(sys.stderr), waiting(f"running {model.label} in Ray workers"):
+            done = iter(evaluate_shards(cluster, partial(load_decider, model), missing, out))
+        results = [_warned(next(done)) if result is None else result for result in results]
+    return [result for result in results if result is not None]
 
 
 def evaluated(
@@ -188,12 +164,11 @@ def evaluated(
     part = shard or WHOLE
     task = f"{decider.tracer.source['model']} on {work.name}"
     with counting(task, len(work.dataset.examples) // part.count) as countdown:
-        result = evaluate(decider, work, out, part, countdown.advance)
-    _warn_of(result)
-    return result
+        return _warned(evaluate(decider, work, out, part, countdown.advance))
 
 
-def _warn_of(result: "RunResult") -> None:
+def _warned(result: "RunResult") -> "RunResult":
+    """Print what the user should know of a result, and return it."""
     if not result.items:
         say(f"lastword: no items of {result.cell} fall to this shard")
     for torn in result.set_aside:
@@ -203,6 +178,7 @@ def _warn_of(result: "RunResult") -> None:
             f"lastword: {result.failed} of {result.items} records are of items that failed, in "
             f"{result.cell}; the column `error` says why"
         )
+    return result
 
 
 def _summary(cells: Sequence[Path], as_json: bool) -> None:
@@ -235,19 +211,3 @@ def _as_json(cell: "Cell", verdict: "Judgement", control: "Controls") -> dict[st
     content = vars(summary) | {"counts": asdict(summary.counts)}
     sentences = {"verdict": verdict.sentence, "controls": control.to_dict()}
     return content | asdict(verdict) | sentences
-
-
-def _show_prompt(model: DecideOptions, work: "Work") -> None:
-    """Print the first item: its prompt as the model reads it, and its candidates."""
-    from lastword.text.chat import chat_prompt, templated
-
-    item, chat = work.dataset.items(work.template)[0], model.chat
-    prompt = item.prompt
-    if item.messages is not None:
-        prompt = templated(item.messages, load_tokenizer(model), chat)
-    elif chat is not None:
-        prompt = chat_prompt(prompt, load_tokenizer(model), chat)
-    typer.echo(f"{work.template.name} (version {work.template.version}), item {item.id}\n")
-    typer.echo("\n".join(map(printable, prompt.split("\n"))))
-    for candidate in item.candidates:
-        typer.echo(f"- {printable(candidate)}")

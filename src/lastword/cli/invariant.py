@@ -15,7 +15,6 @@ from lastword.trust.policy import scalar_operator
 
 if TYPE_CHECKING:
     from lastword.model.weights.invariant import Factors
-    from lastword.rule.theta import Theta
 
 
 def invariant(
@@ -23,44 +22,37 @@ def invariant(
         str,
         typer.Argument(help="Hub name, folder or GGUF file; also lastword/demo-organism."),
     ],
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None,
-    gguf: Annotated[
-        str | None, typer.Option(help="Name of a GGUF file in the folder or on the hub.")
-    ] = None,
-    theta: Annotated[
-        Path | None, typer.Option(help="TOML file that overrides constants of the method.")
-    ] = None,
     json: opt.Json = False,
 ) -> None:
     """Print the invariant I(M) of a checkpoint, its factors and the branch it selects."""
-    from lastword.rule.theta import Theta
-
-    constants = Theta() if theta is None else Theta.from_toml(theta)
     with waiting(f"reading {model}"):
-        factors = read_factors(model, constants, revision, gguf)
-    _print(model, factors, constants, json)
+        factors = read_factors(model)
+    _print(model, factors, json)
 
 
-def read_factors(model: str, theta: "Theta", revision: str | None, gguf: str | None) -> "Factors":
+def read_factors(model: str, revision: str | None = None) -> "Factors":
     """Return the factors of I(M); models without safetensors of their own are loaded for this."""
     from lastword.model.weights.identity import is_adapter
     from lastword.model.weights.invariant import model_invariant, read_invariant
+    from lastword.rule.theta import Theta
 
     path = Path(model).expanduser()
-    if model.startswith(PREFIX) or gguf is not None or is_adapter(path) or path.is_file():
+    if model.startswith(PREFIX) or is_adapter(path) or path.is_file():
         from lastword.model import loading
         from lastword.model.options import LoadOptions
 
         quiet()
-        options = LoadOptions(model, gguf=gguf, revision=revision, device="cpu")
-        return model_invariant(loading.load(options).model, theta=theta, readings=True)
-    return read_invariant(model, theta=theta, revision=revision, readings=True)
+        options = LoadOptions(model, revision=revision, device="cpu")
+        return model_invariant(loading.load(options).model, theta=Theta(), readings=True)
+    return read_invariant(model, theta=Theta(), revision=revision, readings=True)
 
 
-def _print(model: str, factors: "Factors", theta: "Theta", as_json: bool) -> None:
+def _print(model: str, factors: "Factors", as_json: bool) -> None:
     from lastword.model.weights.invariant import on_both_sides
+    from lastword.rule.theta import Theta
 
-    branch = factors.branch(theta.tau_I)
+    tau_I = Theta().tau_I
+    branch = factors.branch(tau_I)
     if as_json:
         typer.echo(to_json(factors.to_dict() | {"branch": branch}))
         return
@@ -70,14 +62,14 @@ def _print(model: str, factors: "Factors", theta: "Theta", as_json: bool) -> Non
         ("phi_K", factors.phi_K, f"rcv of the key projection of block {e}"),
         ("phi_V", factors.phi_V, f"rcv of the value projections, block {e} over block {m}"),
         ("phi_O", factors.phi_O, f"rcv of the output projection of block {m}"),
-        ("I(M)", factors.value, f"{branch} branch (tau_I = {theta.tau_I:g})"),
+        ("I(M)", factors.value, f"{branch} branch (tau_I = {tau_I:g})"),
     ):
         typer.echo(f"{name:<6} {value:<10.6g} {meaning}")
     typer.echo("by each reading (output_rows/block/norm):")
     for name, value in factors.readings.items():
-        typer.echo(f"  {name:<23} {value:<10.6g} {scalar_operator(value, theta.tau_I)}")
-    if on_both_sides(factors.readings.values(), theta.tau_I):
-        say(f"lastword: the readings of I(M) lie on both sides of tau_I = {theta.tau_I:g}")
+        typer.echo(f"  {name:<23} {value:<10.6g} {scalar_operator(value, tau_I)}")
+    if on_both_sides(factors.readings.values(), tau_I):
+        say(f"lastword: the readings of I(M) lie on both sides of tau_I = {tau_I:g}")
     typer.echo(printable(f"read from {model} ({factors.depth} blocks, {factors.layout}):"))
     for name in factors.tensors:
         typer.echo(printable(f"  {name}"))

@@ -19,7 +19,6 @@ from lastword.model.options import LoadOptions
 if TYPE_CHECKING:
     from lastword.decide.decider import Decider
     from lastword.engines.ray import Cluster
-    from lastword.text.tokenizer import Tokenizer
 
 
 def load_decider(options: DecideOptions) -> "Decider":
@@ -29,15 +28,6 @@ def load_decider(options: DecideOptions) -> "Decider":
         from lastword.decide.decider import Decider
 
         return Decider.from_pretrained(options)
-
-
-def load_tokenizer(options: DecideOptions) -> "Tokenizer":
-    """Return the model's tokenizer, without loading the weights."""
-    quiet()
-    with waiting(f"loading the tokenizer of {options.label}"):
-        from lastword.model import loading
-
-        return loading.load_tokenizer(options)
 
 
 def quiet() -> None:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -83,7 +82,8 @@ def _works(
 
 def _invariants(grid: Sequence[DecideOptions], path: Path) -> list[str]:
     """Compute I(M) of every model missing in `path`, and store it; return the errors."""
-    from lastword.files.writing import write_whole
+    from lastword.files.writing import write_text
+    from lastword.rule.theta import Theta
 
     try:
         invariants: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -91,46 +91,42 @@ def _invariants(grid: Sequence[DecideOptions], path: Path) -> list[str]:
         invariants = {}
     except (OSError, ValueError) as error:
         raise RecordError(f"cannot read {path}: {error}; remove it, and start again") from error
-    from lastword.rule.theta import Theta
-
     problems = []
     # The page reads the file even if every model fails.
-    write_whole(path, json.dumps(invariants, indent=1).encode())
+    write_text(path, json.dumps(invariants, indent=1))
     for model in tracked(grid, "invariants", len(grid)):
         checkpoint = {"model": model.model, "revision": model.revision}
         name = str(model.alias)
         if checkpoint.items() <= invariants.get(name, {}).items():
             continue
         try:
-            factors = read_factors(str(model.model), Theta(), model.revision, None)
+            factors = read_factors(str(model.model), model.revision)
         except (TraceError, OSError, ModuleNotFoundError) as error:
             problems.append(f"I(M) of {name}: {error}")
             continue
-        invariants[name] = (
-            checkpoint | strict(factors.to_dict()) | {"branch": factors.branch(Theta().tau_I)}
-        )
-        write_whole(path, json.dumps(invariants, indent=1).encode())
+        branch = {"branch": factors.branch(Theta().tau_I)}
+        invariants[name] = checkpoint | strict(factors.to_dict()) | branch
+        write_text(path, json.dumps(invariants, indent=1))
     return problems
 
 
 def _cells(grid: Sequence[DecideOptions], works: "Sequence[Work]", runs: Path) -> list[str]:
     """Run every cell that lacks records; return the failed cells, each with the reason."""
     from lastword.records.frame import load_records
-    from lastword.records.info import read_run
 
     problems: list[str] = []
-
-    def failed(name: str, work: "Work", error: Exception) -> None:
-        kind = "" if isinstance(error, TraceError) else f"{type(error).__name__}: "
-        problems.append(f"{name} on {work.name}: {kind}{error}")
-
     for model in grid:
-        name = str(model.alias)
-        for result in evaluate(model, None, works, runs, on_error=partial(failed, name)):
-            if result.items and result.failed == result.items:
-                benchmark = read_run(result.cell)["benchmark"]
-                reason = load_records(result.cell)["error"].iloc[0]
-                problems.append(f"{name} on {benchmark}: every item failed, the first: {reason}")
+        for work, outcome in zip(works, evaluate(model, works, runs), strict=True):
+            if isinstance(outcome, TraceError):
+                reason = str(outcome)
+            elif isinstance(outcome, Exception):
+                reason = f"{type(outcome).__name__}: {outcome}"
+            elif outcome.items and outcome.failed == outcome.items:
+                first = load_records(outcome.cell)["error"].iloc[0]
+                reason = f"every item failed, the first: {first}"
+            else:
+                continue
+            problems.append(f"{model.alias} on {work.name}: {reason}")
     return problems
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 
 Nodes = Int[np.ndarray, " nodes"]
 Ragged = Int[np.ndarray, " _length"]  # of a list whose arrays differ in length
@@ -73,14 +73,6 @@ class Forest:
         """Return proper ancestors of a node, root first."""
         nodes: Nodes = np.flatnonzero(self.ends[:node] > node)
         return nodes
-
-    def mask(
-        self, queries: Int[np.ndarray, " q"], keys: Int[np.ndarray, " k"], window: int | None = None
-    ) -> Bool[np.ndarray, "q k"]:
-        """Return which keys each query sees; see `sees`."""
-        q, k = queries[:, None], keys[None, :]
-        mask: Bool[np.ndarray, "q k"] = sees(q, k, self.ends, self.positions, window)
-        return mask
 
 
 def sees(q: Any, k: Any, ends: Any, positions: Any, window: int | None = None) -> Any:

@@ -11,7 +11,6 @@ from pydantic_core import ArgsKwargs
 from lastword.errors import InputError, ItemError, one_line
 from lastword.files.cells import plain, unique_names
 from lastword.files.fields import CONFIG, Flag, Text, first_fault, shown
-from lastword.files.wording import counted, shorten
 
 CONTENT_FREE = ("N/A", "", "[MASK]")  # inputs without content (Zhao et al., 2021)
 
@@ -137,22 +136,13 @@ class Item:
             field = "content_free" if self.blind_prompt is None else "blind_prompt"
             raise ItemError(f"{field} goes with a prompt of text, not with messages", self.id)
 
-    def __repr__(self) -> str:
-        """Return one line with the beginning of the prompt, and the number of candidates."""
-        parts = [repr(shorten(self.prompt)), counted(len(self.candidates), "candidate")]
-        parts += [] if self.id is None else [f"id={self.id!r}"]
-        if self.truthful is not None:
-            parts.append(f"truthful={[i for i, true in enumerate(self.truthful) if true]}")
-        return f"Item({', '.join(parts)})"
-
     @classmethod
-    def from_dict(cls, value: Any, *, id: str | None = None, separator: str = " ") -> "Item":
+    def from_dict(cls, value: Any, *, id: str | None = None) -> "Item":
         """Return an item from a dictionary or a row; other keys, and missing values, are ignored.
 
         Args:
             value: The object or row. A conversation is in `messages`, or in `prompt` as a list.
             id: The id if the object has none.
-            separator: The separator if the object has none.
 
         Raises:
             ItemError: Not an object, a missing key, a wrong type, or an invalid item.
@@ -167,7 +157,7 @@ class Item:
             given["messages"] = given.pop("prompt")
         if "messages" in given:
             given["prompt"] = ""
-        return cls(**{"id": id, "separator": separator} | given)
+        return cls(**{"id": id} | given)
 
 
 _KEYS = (
@@ -184,12 +174,13 @@ def as_item(value: Any, place: int) -> Item:
     """
     if isinstance(value, Item):
         return value
-    pair = isinstance(value, tuple) and len(value) == 2
+    if isinstance(value, tuple) and len(value) == 2:
+        value = {"prompt": value[0], "candidates": value[1]}
     try:
-        if not pair and not isinstance(value, Mapping):
+        if not isinstance(value, Mapping):
             expected = "an Item, a dictionary, a row or (prompt, candidates)"
             raise ItemError(f"expected {expected}, got {shown(value)}")
-        return Item.from_dict({"prompt": value[0], "candidates": value[1]} if pair else value)
+        return Item.from_dict(value)
     except ItemError as error:
         raise error if error.item is not None else ItemError(str(error), str(place)) from error
 

@@ -3,8 +3,8 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Annotated, Any
+from dataclasses import asdict, fields
+from typing import Annotated, Any, ClassVar
 
 from pydantic import PlainValidator, ValidationInfo
 from pydantic.dataclasses import dataclass
@@ -77,11 +77,25 @@ def _option(value: Any) -> Option:
 
 
 Options = Annotated[Sequence[Value | Option], PlainValidator(_options)]
-_CHECKED = checked(InputError)
 
 
 @dataclass(frozen=True, config=CONFIG)
-class Choice:
+class _Asked:
+    """A question for the prompt, with options in the field `_listed`."""
+
+    instructions: Text
+
+    _check = checked(InputError)
+    _listed: ClassVar[str] = "choices"
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The options, in the caller's order; the levels of a score from the lowest."""
+        return tuple(getattr(self, self._listed))
+
+
+@dataclass(frozen=True, config=CONFIG)
+class Choice(_Asked):
     """The question which one of some options applies to a text.
 
     Attributes:
@@ -94,20 +108,12 @@ class Choice:
         InputError: Too few or too many options, equal or invalid ones.
     """
 
-    instructions: Text
     choices: Options
     abstain: Flag = False
 
-    _check = _CHECKED
-
-    @property
-    def options(self) -> tuple[Option, ...]:
-        """The options, in the caller's order."""
-        return _as_options(self.choices)
-
 
 @dataclass(frozen=True, config=CONFIG)
-class Multi:
+class Multi(_Asked):
     """The question which options apply to a text: none, one or several.
 
     Attributes:
@@ -118,15 +124,7 @@ class Multi:
         InputError: Too few or too many options, equal or invalid ones.
     """
 
-    instructions: Text
     choices: Options
-
-    _check = _CHECKED
-
-    @property
-    def options(self) -> tuple[Option, ...]:
-        """The options, in the caller's order."""
-        return _as_options(self.choices)
 
     @property
     def predicates(self) -> "tuple[Predicate, ...]":
@@ -139,7 +137,7 @@ class Multi:
 
 
 @dataclass(frozen=True, config=CONFIG)
-class Predicate:
+class Predicate(_Asked):
     """A question about a text with the answers yes and no.
 
     Attributes:
@@ -155,8 +153,6 @@ class Predicate:
     yes: Text | None = None
     no: Text | None = None
 
-    _check = _CHECKED
-
     def __post_init__(self) -> None:
         """Refuse a predicate of nothing."""
         if not self.instructions.strip() and self.yes is None and self.no is None:
@@ -169,7 +165,7 @@ class Predicate:
 
 
 @dataclass(frozen=True, config=CONFIG)
-class Score:
+class Score(_Asked):
     """The question which of some ordered levels a text has, and which level to expect.
 
     Attributes:
@@ -181,30 +177,14 @@ class Score:
         InputError: Too few or too many levels, equal or invalid ones.
     """
 
-    instructions: Text
     levels: Options
-
-    _check = _CHECKED
-
-    @property
-    def options(self) -> tuple[Option, ...]:
-        """The levels, from 0."""
-        return _as_options(self.levels)
-
-
-def _as_options(values: Sequence[Value | Option]) -> tuple[Option, ...]:
-    return tuple(option for option in values if isinstance(option, Option))  # all of them
+    _listed: ClassVar[str] = "levels"
 
 
 Single = Choice | Predicate | Score
 Question = Single | Multi
 
-_KINDS: dict[str, type[Question]] = {
-    "choice": Choice,
-    "multi": Multi,
-    "predicate": Predicate,
-    "score": Score,
-}
+_KINDS = {kind.__name__.lower(): kind for kind in (Choice, Multi, Predicate, Score)}
 
 
 def question_from(value: Any, name: str) -> Question:
@@ -245,15 +225,11 @@ def question_to(question: Question) -> dict[str, Any]:
     """Return the JSON of a question for `question_from`, without empty fields."""
     entries: dict[str, Any] = {"type": type(question).__name__.lower()}
     for field in fields(question):
-        value = getattr(question, field.name)
         if field.name in ("choices", "levels"):
-            entries[field.name] = [_written(option) for option in question.options]
-        elif value not in (None, "", False):
+            entries[field.name] = [
+                each.value if each.description is None else asdict(each)
+                for each in question.options
+            ]
+        elif (value := getattr(question, field.name)) not in (None, "", False):
             entries[field.name] = value
     return entries
-
-
-def _written(option: Option) -> Any:
-    if option.description is None:
-        return option.value
-    return {"value": option.value, "description": option.description}

@@ -21,7 +21,6 @@ _PLACES = 3  # maximum number of places per kind
 def read_items(
     path: str | Path,
     *,
-    separator: str = " ",
     say: Callable[[str], None] = lambda line: None,
     encoding: str | None = None,
 ) -> list[Item | ItemError]:
@@ -34,7 +33,6 @@ def read_items(
     Args:
         path: JSON lines, a JSON array, CSV, TSV, Excel or Parquet, by its ending; `-` for standard
             input.
-        separator: Separator of items without one.
         say: Function that gets messages about guesses.
         encoding: Encoding of the file; UTF-8 if left out.
 
@@ -43,7 +41,7 @@ def read_items(
     """
     path = Path(path)
     table = is_table(path)
-    return [_item(row, separator, table) for row in read_rows(path, say, encoding)]
+    return [_item(row, table) for row in read_rows(path, say, encoding)]
 
 
 def require_items(parsed: Iterable[Item | ItemError], path: str | Path) -> list[Item]:
@@ -66,10 +64,9 @@ def summarise(errors: Sequence[ItemError]) -> str:
     kinds: dict[str, list[ItemError]] = {}
     for error in errors:
         kinds.setdefault(re.sub(r"\d+", "#", error.reason), []).append(error)
-    parts = [_line(group) for group in kinds.values()][:_KINDS]
-    if (others := len(kinds) - len(parts)) > 0:
-        parts.append(f"and {others} other kinds")
-    return "; ".join(parts)
+    parts = [_line(group) for group in kinds.values()]
+    others = [f"and {len(parts) - _KINDS} other kinds"] if len(parts) > _KINDS else []
+    return "; ".join(parts[:_KINDS] + others)
 
 
 def _line(errors: Sequence[ItemError]) -> str:
@@ -81,12 +78,12 @@ def _line(errors: Sequence[ItemError]) -> str:
     return f"{first.reason} ({len(errors)} items: {places}{rest})"
 
 
-def _item(row: Row, separator: str, table: bool) -> Item | ItemError:
+def _item(row: Row, table: bool) -> Item | ItemError:
     if row.error is not None:
         return ItemError(row.error, row.place)
     try:
         value = _decoded(row.value) if table else row.value
-        return Item.from_dict(value, id=row.place, separator=separator)
+        return Item.from_dict(value, id=row.place)
     except ItemError as error:
         named = error.item not in (None, row.place)
         return ItemError(error.reason, error.item or row.place, row.place if named else None)
