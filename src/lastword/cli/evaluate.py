@@ -164,7 +164,8 @@ def evaluated(
     part = shard or WHOLE
     task = f"{decider.tracer.source['model']} on {work.name}"
     with counting(task, len(work.dataset.examples) // part.count) as countdown:
-        return _warned(evaluate(decider, work, out, part, countdown.advance))
+        result = evaluate(decider, work, out, part, countdown.advance)
+    return _warned(result)
 
 
 def _warned(result: "RunResult") -> "RunResult":
