@@ -24,14 +24,14 @@ BODY = {
 def test_a_state_file_can_be_backed_up_only_after_the_service_has_ended(tmp_path):
     """Before that it is locked, and new entries are in a separate file."""
     path, copy = tmp_path / "state.db", tmp_path / "copy.db"
-    ledger = Ledger(path, "fingerprint", items=10, seconds=10.0)
+    ledger = Ledger(path, "fingerprint", 10)
     assert (tmp_path / "state.db-wal").stat().st_size > 0
     with pytest.raises(sqlite3.OperationalError, match="locked"):
         _back_up(path, copy)
     ledger.close()
     _back_up(path, copy)
     assert not (tmp_path / "state.db-wal").exists()
-    restored = Ledger(copy, "fingerprint", items=10, seconds=10.0)
+    restored = Ledger(copy, "fingerprint", 10)
     assert restored.state("certificate") == "fingerprint"
     restored.close()
 

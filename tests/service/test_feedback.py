@@ -157,22 +157,6 @@ def test_a_change_after_a_good_start_is_reported_before_the_alarm(model, overrid
         assert ask(service, item)["corrected"]  # the warning changes no answer
 
 
-def test_answers_expire_by_age():
-    clock = [1e9]
-    ledger = Ledger(None, "c", items=9, seconds=60.0, clock=lambda: clock[0])
-    entry = Entry(2, [0], [1], True)
-    drift: dict[str, Any] = {"seen": {}}
-    ledger.remember("one", entry, {}, drift, "t")
-    clock[0] += 59
-    assert ledger.find("one") == entry
-    clock[0] += 2
-    with pytest.raises(Refusal, match="remembered"):
-        ledger.find("one")
-    ledger.remember("two", entry, {}, drift, "t")
-    assert ledger.counts()["answers"] == 1
-    ledger.close()
-
-
 def test_a_restart_restores_the_state(model, trace_decisions, certificate, tmp_path):
     path = tmp_path / "state.db"
     with running(model, state=path) as service:
@@ -254,15 +238,16 @@ import sys
 from pathlib import Path
 from lastword.service.app import create_app
 from lastword.service.ledger import Entry, Ledger
-ledger = Ledger(Path(sys.argv[1]), "c", items=10**6, seconds=1e6)
+ledger = Ledger(Path(sys.argv[1]), "c", 10**6)
 count = 0
 while True:
     name = str(count)
     with ledger.event():
-        ledger.remember(name, Entry(2, [0], [1], True), {"s": 1.0}, {"seen": {"s": count + 1}}, "t")
+        ledger.remember(name, Entry(2, [0], [1], True), "t")
+        ledger.see({"s": 1.0}, {"seen": {"s": count + 1}})
     count += 1
     with ledger.event():
-        ledger.label(name, None, monitors={"labelled": count})
+        ledger.label(name, None, [0], {"labelled": count})
     print(count, flush=True)
 """
     with forks.start("-c", program, path) as writing:
@@ -271,7 +256,7 @@ while True:
         writing.kill()
         rest = writing.stdout.read().split()
     last = int((rest or [line])[-1])
-    ledger = Ledger(path, "c", items=10**6, seconds=1e6)
+    ledger = Ledger(path, "c", 10**6)
     assert last >= 200 and last <= ledger.state("monitors")["labelled"] <= last + 1
     assert last <= len(ledger.seen()["s"]) <= last + 2
     with pytest.raises(Refusal, match="has its label"):
@@ -339,12 +324,11 @@ def test_callers_cannot_join_groups(model, overridden):
 
 
 def test_counts_include_only_the_answers_in_the_ledger():
-    ledger, entry = Ledger(None, "c", items=5, seconds=60.0), Entry(2, [0], [1], True)
+    ledger, entry = Ledger(None, "c", 5), Entry(2, [0], [1], True)
     for place in range(7):
-        ledger.remember(str(place), entry, {}, {"seen": {}}, f"text {place // 2}")
-    ledger.label("5", None)
-    expected = {"answers": 5, "groups": 3, "labels": 1, "labelled_groups": 1}
-    assert ledger.counts() == expected
+        ledger.remember(str(place), entry, f"text {place // 2}")
+    ledger.label("5", None, [0], {})
+    assert ledger.counts() == {"answers": 5, "groups": 3, "labels": 1}
     assert not ledger.first("4", None) and ledger.first("6", None)
     assert ledger.knows("text 1") and not ledger.knows("text 0")
     ledger.close()

@@ -160,11 +160,10 @@ class Answerer:
 
     def _decisions(self, queries: Sequence[Query]) -> list[Decision | NonFiniteError]:
         """Return the model's decision on each item; equal scopes are decided together."""
-        assert self.tracer is not None
         decisions = dict[int, Decision | NonFiniteError]()
         while waiting := [i for i in range(len(queries)) if i not in decisions]:
             scope = queries[waiting[0]].scope
-            assert scope is not None
+            assert scope is not None and self.tracer is not None
             alike = [i for i in waiting if queries[i].scope == scope]
             items = [item for i in alike if (item := queries[i].item) is not None]
             decisions |= zip(alike, self.tracer.correct_encoded(items, scope), strict=True)

@@ -109,9 +109,8 @@ def _sqlite(state: str | Path | None) -> Engine:
     engine = sql.create_engine(
         sql.URL.create("sqlite", database=None if state is None else str(state)),
         poolclass=StaticPool,
-        connect_args={"timeout": 1, "check_same_thread": False, "isolation_level": None},
+        connect_args={"timeout": 1, "check_same_thread": False},
     )
-    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
 
     def opened(connection: Any, _: Any) -> None:
         for pragma in _PRAGMAS:

@@ -2,16 +2,15 @@
 
 With `--state` it is in a file or a database and outlives the process. Without it, it is in memory,
 and does not store the values that drift has seen, which only a restart needs. It has no text of a
-request, except under `--keep-texts`: then `labelled_rows` returns the labelled texts. All methods
-are called within an `event`.
+request, except under `--keep-texts`: then labelled answers are never forgotten, and `labelled_rows`
+returns their texts. All methods are called within an `event`.
 """
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sql
 from sqlalchemy import Column, delete, func, insert, select
@@ -19,11 +18,12 @@ from sqlalchemy import Column, delete, func, insert, select
 from lastword.errors import InputError
 from lastword.service.database import Database, DatabaseError
 from lastword.service.refusal import Refusal
+from lastword.service.schema import Json, Object
 
 _PLACE = sql.BigInteger().with_variant(sql.Integer(), "sqlite")  # the order of insertion
 _TABLES = sql.MetaData()
 # The answers: `kin` is the group that the labeller names, `text` the digest of the request's text,
-# and `content` the request in words, which only --keep-texts keeps.
+# and `content` the request in words, which only --keep-texts keeps, with the `right` options.
 GIVEN = sql.Table(
     "given",
     _TABLES,
@@ -31,19 +31,11 @@ GIVEN = sql.Table(
     Column("id", sql.Text, unique=True),
     Column("labelled", sql.Boolean, default=False),
     Column("kin", sql.Text, index=True),
-    Column("given", sql.Double),
     Column("entry", sql.JSON),
     Column("text", sql.Text),
     Column("content", sql.JSON(none_as_null=True)),
+    Column("right", sql.JSON),
     sql.Index("by_text", "text", "labelled"),
-)
-# The labelled requests in words, under --keep-texts.
-LABELS = sql.Table(
-    "labels",
-    _TABLES,
-    Column("place", _PLACE, primary_key=True),
-    Column("id", sql.Text),
-    Column("content", sql.JSON),
 )
 # The values that drift has seen.
 SEEN = sql.Table(
@@ -58,6 +50,7 @@ STATE = sql.Table(
     "state", _TABLES, Column("name", sql.Text, primary_key=True), Column("value", sql.JSON)
 )
 _IS_LABELLED = GIVEN.c.labelled.is_(True)
+_IS_KEPT = _IS_LABELLED & GIVEN.c.content.is_not(None)
 
 
 @dataclass(frozen=True)
@@ -97,8 +90,6 @@ class Ledger:
         state: The file or the database's address; None for memory.
         certificate: Fingerprint of the certificate.
         items: Maximum number of answers that are remembered.
-        seconds: Time for which an answer is remembered.
-        clock: Seconds since the epoch.
 
     Attributes:
         shared: True if other services may have written since the last event.
@@ -108,18 +99,9 @@ class Ledger:
         InputError: The state cannot be used, is in use, or belongs to another certificate.
     """
 
-    def __init__(
-        self,
-        state: str | Path | None,
-        certificate: str,
-        *,
-        items: int,
-        seconds: float,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._items, self._seconds, self._clock = items, seconds, clock
+    def __init__(self, state: str | Path | None, certificate: str, items: int) -> None:
         # `_place` is the last row of `seen` that this service has read or written.
-        self._durable, self._place, owner = state is not None, 0, None
+        self._items, self._durable, self._place = items, state is not None, 0
         database = Database(state)
         self.shared, self.event, self.close = database.shared, database.event, database.close
         self._execute = database.execute
@@ -128,7 +110,7 @@ class Ledger:
                 database.create(_TABLES)
                 if (owner := self.state("certificate")) in (None, certificate):
                     # The time makes SQLite write, which shows if the disk is full.
-                    self.save(certificate=certificate, opened=clock())
+                    self.save(certificate=certificate, opened=time.time())
         except DatabaseError as error:
             raise InputError(f"cannot keep state in {database.name}: {error}") from error
         if owner not in (None, certificate):
@@ -140,38 +122,27 @@ class Ledger:
         """Return True if an answer to this text is remembered."""
         return bool(self._execute(select(GIVEN.c.place).where(GIVEN.c.text == text).limit(1)))
 
-    def remember(
-        self,
-        name: str,
-        entry: Entry,
-        statistics: Mapping[str, float],
-        drift: Mapping[str, Any],
-        text: str,
-        content: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Store an answer and the state of drift after it, and forget old answers.
+    def remember(self, name: str, entry: Entry, text: str, content: Object | None = None) -> None:
+        """Store an answer, and forget one that is too old.
 
         Args:
             name: The answer's id.
             entry: The answer's entry.
-            statistics: The values of the answer that drift has seen.
-            drift: `Drift.state()`.
             text: Digest of the request's text.
             content: The request in words, under `--keep-texts`.
         """
-        row = {"id": name, "given": self._clock(), "entry": asdict(entry), "text": text}
-        self._execute(insert(GIVEN), row | {"content": content})
-        # Rows are in the order of arrival, so that no more are read than are deleted.
-        place, oldest = GIVEN.c.place, self._clock() - self._seconds
-        young = select(place).where(GIVEN.c.given >= oldest).order_by(place).limit(1)
-        self._execute(delete(GIVEN).where(place < young.scalar_subquery()))
-        last = select(func.max(place)).scalar_subquery()
-        self._execute(delete(GIVEN).where(place <= last - self._items))
-        if not (self._durable and statistics):
+        row = {"id": name, "entry": asdict(entry), "text": text, "content": content}
+        self._execute(insert(GIVEN), row)
+        last = select(func.max(GIVEN.c.place)).scalar_subquery()
+        self._execute(delete(GIVEN).where(GIVEN.c.place <= last - self._items, ~_IS_KEPT))
+
+    def see(self, values: Mapping[str, float], drift: Object) -> None:
+        """Store the values that drift has seen, and `Drift.state()` after them."""
+        if not (self._durable and values):
             return
-        fresh = [one for one in statistics if drift["seen"].get(one) == 1]  # its test has started
+        fresh = [one for one in values if drift["seen"].get(one) == 1]  # its test has started
         self._execute(delete(SEEN).where(SEEN.c.statistic.in_(fresh)))
-        rows = [{"statistic": one, "value": value} for one, value in statistics.items()]
+        rows = [{"statistic": one, "value": value} for one, value in values.items()]
         self._execute(insert(SEEN), rows)
         ((self._place,),) = self._execute(select(func.max(SEEN.c.place)))
         self.save(drift=drift)
@@ -182,11 +153,10 @@ class Ledger:
         Raises:
             Refusal: The answer is unknown or forgotten, or has a label.
         """
-        is_young = GIVEN.c.given >= self._clock() - self._seconds
-        found = select(GIVEN.c.entry, GIVEN.c.labelled).where(GIVEN.c.id == name, is_young)
+        found = select(GIVEN.c.entry, GIVEN.c.labelled).where(GIVEN.c.id == name)
         if not (rows := self._execute(found)):
-            what = f"no answer with this id is remembered: {self._items} are, for"
-            raise Refusal("unknown_answer", f"{what} {self._seconds:g} seconds; send it sooner")
+            what = f"no answer with this id is remembered: the last {self._items} are"
+            raise Refusal("unknown_answer", f"{what}; send the label sooner")
         ((entry, labelled),) = rows
         if labelled:
             raise Refusal("repeated_feedback", "this answer has its label; the first one counts")
@@ -201,33 +171,24 @@ class Ledger:
         return not self._execute(select(GIVEN.c.place).where(_IS_LABELLED, same).limit(1))
 
     def counts(self) -> dict[str, int]:
-        """Count the remembered answers, those with labels, and the texts of each.
-
-        Three requests with one text are three answers and one group: the tests count one label of
-        a group (`first`), because its answers are not independent.
-        """
-        names = ("answers", "groups", "labels", "labelled_groups")
+        """Count the remembered answers, their texts, and the answers with labels."""
         every, texts = func.count(GIVEN.c.place), func.count(GIVEN.c.text.distinct())
-        both = (every.filter(_IS_LABELLED), texts.filter(_IS_LABELLED))
-        (row,) = self._execute(select(every, texts, *both))
-        return dict(zip(names, row, strict=True))
+        (row,) = self._execute(select(every, texts, every.filter(_IS_LABELLED)))
+        return dict(zip(("answers", "groups", "labels"), row, strict=True))
 
-    def label(self, name: str, group: str | None, right: Sequence[int] = (), **state: Any) -> None:
-        """Mark an answer as labelled, and save the state after it."""
-        ((content,),) = self._execute(select(GIVEN.c.content).where(GIVEN.c.id == name))
-        if content is not None:
-            label = content | {"right": list(right), "group": group}
-            self._execute(insert(LABELS), {"id": name, "content": label})
-        self._execute(sql.update(GIVEN).where(GIVEN.c.id == name).values(labelled=True, kin=group))
-        self.save(**state)
+    def label(self, name: str, group: str | None, right: Sequence[int], monitors: Object) -> None:
+        """Mark an answer as labelled, and save the monitors after it."""
+        values = {"labelled": True, "kin": group, "right": list(right)}
+        self._execute(sql.update(GIVEN).where(GIVEN.c.id == name).values(values))
+        self.save(monitors=monitors)
 
-    def save(self, **state: Any) -> None:
+    def save(self, **state: Json) -> None:
         """Store values as JSON, by name."""
         self._execute(delete(STATE).where(STATE.c.name.in_(state)))
         for key, value in state.items():
             self._execute(insert(STATE), {"name": key, "value": value})
 
-    def state(self, name: str) -> Any:
+    def state(self, name: str) -> Json:
         """Return a stored value, or None."""
         try:
             rows = self._execute(select(STATE.c.value).where(STATE.c.name == name))
@@ -239,10 +200,8 @@ class Ledger:
     def seen(self, *, anew: bool = True) -> dict[str, list[float]]:
         """Return each statistic's values: all, or those stored since the last call."""
         values: dict[str, list[float]] = {}
-        later = SEEN.c.place > (0 if anew else self._place)
-        for place, statistic, value in self._execute(
-            select(SEEN).where(later).order_by(SEEN.c.place)
-        ):
+        later = select(SEEN).where(SEEN.c.place > (0 if anew else self._place))
+        for place, statistic, value in self._execute(later.order_by(SEEN.c.place)):
             self._place = place
             values.setdefault(statistic, []).append(value)
         return values
@@ -259,26 +218,24 @@ def labelled_rows(state: str) -> tuple[list[dict[str, str]], int]:
     database = Database(state)
     if not database.shared and not Path(state).is_file():
         raise InputError(f"no state in {state}: expected that of `lastword serve --state`")
+    columns = GIVEN.c.id, GIVEN.c.content, GIVEN.c.right, GIVEN.c.kin
     try:
-        with database.event(alone=False):
-            labels = database.execute(
-                select(LABELS.c.id, LABELS.c.content).order_by(LABELS.c.place)
-            )
+        labels = database.execute(select(*columns).where(_IS_KEPT).order_by(GIVEN.c.place))
     except DatabaseError as error:
         what = "" if database.shared else "; stop the service first"
         raise InputError(f"cannot read labels in {database.name}: {error}{what}") from error
     finally:
         database.close()
-    rows = [_row(name, entry) for name, entry in labels if len(entry["right"]) == 1]
+    rows = [_row(*label) for label in labels if len(label.right) == 1]
     return rows, len(labels) - len(rows)
 
 
-def _row(name: str, entry: Mapping[str, Any]) -> dict[str, str]:
+def _row(name: str, content: Object, right: Sequence[int], group: str | None) -> dict[str, str]:
     return {
         "id": name,
-        "text": entry["text"],
-        "label": entry["choices"][entry["right"][0]],
-        "choices": json.dumps(entry["choices"], ensure_ascii=False),
-        "instructions": entry["instructions"],
-        "group": entry["group"] or "",
+        "text": content["text"],
+        "label": content["choices"][right[0]],
+        "choices": json.dumps(content["choices"], ensure_ascii=False),
+        "instructions": content["instructions"],
+        "group": group or "",
     }

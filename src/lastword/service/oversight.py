@@ -14,8 +14,9 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import asdict
+from functools import partial
+from itertools import product
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from lastword.service.ledger import Entry, Ledger
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
 from lastword.service.refusal import Refusal
+from lastword.service.schema import Object
 from lastword.service.settings import Settings
 from lastword.text.items import Item
 from lastword.text.question import Question, question_digest
@@ -40,7 +42,6 @@ from lastword.trust.drift import LIKENESS, Drift, statistics
 from lastword.trust.groups import marks
 from lastword.trust.monitor import Monitor
 
-Words = dict[str, Any]
 BREAKS, ERRORS = "breaks", "errors"  # the monitors
 _COUNTS = ("labelled", "broken", "alarm")
 
@@ -60,21 +61,37 @@ class Oversight:
         self, certificate: Certificate, settings: Settings, metrics: Metrics, log: Log
     ) -> None:
         self._metrics, self._log, self._certificate = metrics, log, certificate
-        self._ledger = Ledger(
-            settings.state,
-            text_digest(json.dumps(strict(certificate.to_dict()), sort_keys=True)),
-            items=settings.feedback_items,
-            seconds=settings.feedback_seconds,
-        )
+        digest = text_digest(json.dumps(strict(certificate.to_dict()), sort_keys=True))
+        self._ledger = Ledger(settings.state, digest, settings.feedback_items)
         self._keeps_texts = settings.keep_texts
         terms = certificate.terms
         self.monitors = {BREAKS: Monitor(terms.watched, terms.delta)}
         if certificate.threshold is not None and certificate.error_rate is not None:
             self.monitors[ERRORS] = Monitor(certificate.error_rate, terms.delta)
         self.drift = Drift(certificate.reference, terms.delta)
-        with self._ledger.event():
-            self._catch_up(anew=True)
-        self._measure()
+        try:
+            with self._ledger.event():
+                self._catch_up(anew=True)
+        except DatabaseError as error:
+            raise InputError(f"cannot read the state: {error}") from error
+        self._publish()
+
+    def _publish(self) -> None:
+        """Let the metrics read the state of all tests."""
+        metrics, tests = self._metrics, self.drift.tests
+        gauges = {"labelled": metrics.labelled, "broken": metrics.broken, "alarm": metrics.alarm}
+        gauges |= {"log_wealth": metrics.monitor, "slipping": metrics.slipping}
+        for kind, (name, gauge) in product(self.monitors, gauges.items()):
+            gauge.labels(kind).set_function(partial(self._figure, kind, name))
+        for name in tests:
+            metrics.drift.labels(name).set_function(partial(getattr, tests[name], "log_wealth"))
+            metrics.drifted.labels(name).set_function(partial(self._has_warned, name))
+
+    def _figure(self, kind: str, name: str) -> float:
+        return float(getattr(self.monitors[kind], name))
+
+    def _has_warned(self, name: str) -> float:
+        return float(name in self.drift.warned)
 
     @property
     def alarm(self) -> bool:
@@ -96,8 +113,7 @@ class Oversight:
         entry = Entry(len(decision.candidates), base, shown, decision.corrected, given)
         (mark,) = marks(None, item.prompt, item.candidates, None)
         text = (item.prompt, "") if work is None else (work.text, work.question.instructions)
-        values = statistics(decision.to_dict())
-        return self._note(entry, values, mark, self._words(*text, item.candidates))
+        return self._note(entry, statistics(decision.to_dict()), mark, *text, item.candidates)
 
     def probed(self, answer: Answer, work: Query) -> str | None:
         """Store a probe's answer, as `answered`; drift tests the certified probe's."""
@@ -111,8 +127,8 @@ class Oversight:
         entry = Entry(len(options), [], tied_first(shares).tolist(), given=given)
         (mark,) = marks(None, work.text, options, None)
         values = {LIKENESS: like} if is_certified and like is not None else {}
-        words = self._words(work.text, work.question.instructions, options)
-        return self._note(entry, values, mark, words)
+        instructions = work.question.instructions
+        return self._note(entry, values, mark, work.text, instructions, options)
 
     def _promised(self, question: Question | None) -> bool:
         """Return True if the certificate promises a maximum error of the model's answers to it."""
@@ -121,33 +137,36 @@ class Oversight:
         certified = self._certificate.questions
         return not certified or (question is not None and question_digest(question) in certified)
 
-    def _words(self, text: str, instructions: str, choices: Sequence[str]) -> Words | None:
-        """Return the request in words under `--keep-texts`, else None."""
-        entry = {"text": text, "instructions": instructions, "choices": list(choices)}
-        return entry if self._keeps_texts else None
-
     def _note(
-        self, entry: Entry, values: Mapping[str, float], text: str, words: Words | None
+        self,
+        entry: Entry,
+        values: Mapping[str, float],
+        mark: str,
+        text: str,
+        instructions: str,
+        choices: Sequence[str],
     ) -> str | None:
-        name = uuid.uuid4().hex
+        name, words = uuid.uuid4().hex, None
+        if self._keeps_texts:
+            words = {"text": text, "instructions": instructions, "choices": list(choices)}
         try:
             with self._ledger.event():
                 self._catch_up()
-                is_first = not self._ledger.knows(text)
+                is_first = not self._ledger.knows(mark)
                 values = values if is_first else {}
                 warned = self.drift.see(values)
-                self._ledger.remember(name, entry, values, self.drift.state(), text, words)
+                self._ledger.remember(name, entry, mark, words)
+                self._ledger.see(values, self.drift.state())
         except DatabaseError as error:
             self._log_unkept(error)
             return None
-        self._measure()
         if not is_first:
             self._metrics.unbet.labels("answers").inc()
         for statistic in warned:
             self._log.event("drift", statistic=statistic, seen=self.drift.tests[statistic].seen)
         return name
 
-    def labelled(self, name: str, right: Sequence[int], group: str | None = None) -> dict[str, Any]:
+    def labelled(self, name: str, right: Sequence[int], group: str | None = None) -> Object:
         """Store the label of an answer, and return its effect on the answer and the certificate.
 
         Raises:
@@ -164,15 +183,14 @@ class Oversight:
                 broken, fixed, wrong = entry.judge(right)
                 first = self._ledger.first(name, group)
                 after = self._after(entry, broken, fixed, wrong) if first else self.monitors
-                states = {kind: _state(monitor) for kind, monitor in after.items()}
-                self._ledger.label(name, group, right, monitors=states)
+                states = {kind: asdict(monitor) for kind, monitor in after.items()}
+                self._ledger.label(name, group, right, states)
         except DatabaseError as error:  # a label that a restart would forget is not counted
             self._log_unkept(error)
             what = "the label cannot be kept, and the service's log says why; send it again"
             raise Refusal("unkept", what, retry_after=PAUSE_SECONDS) from error
         counts = first and (bool(entry.base) or entry.given)
         self._watch(after)
-        self._measure()
         if not counts:
             self._metrics.unbet.labels("labels").inc()
         if fixed and counts:
@@ -196,7 +214,7 @@ class Oversight:
             after[ERRORS] = after[ERRORS].seen(wrong)
         return after
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Object:
         """Return the state of the tests as JSON; `remembered` is None if it cannot be read."""
         remembered = None
         with suppress(DatabaseError), self._ledger.event():
@@ -204,11 +222,8 @@ class Oversight:
             remembered = self._ledger.counts()
         monitors = {
             kind: asdict(monitor)
-            | {
-                "log_wealth": monitor.log_wealth,
-                "log_slip": monitor.log_slip if monitor.slip else None,
-                "slipping": monitor.slipping,
-            }
+            | {"log_wealth": monitor.log_wealth, "slipping": monitor.slipping}
+            | {"log_slip": monitor.log_slip if monitor.slip else None}
             for kind, monitor in self.monitors.items()
         }
         drift = {name: test.log_wealth for name, test in self.drift.tests.items()}
@@ -220,8 +235,7 @@ class Oversight:
         if not (anew or self._ledger.shared):
             return
         if (states := self._ledger.state("monitors")) is not None:
-            pairs = ((kind, self.monitors[kind], state) for kind, state in states.items())
-            self._watch({kind: _resumed(monitor, state) for kind, monitor, state in pairs})
+            self._watch({kind: Monitor(**state) for kind, state in states.items()})
         if (state := self._ledger.state("drift")) is not None:
             if anew or not self.drift.follow(self._ledger.seen(anew=False), state):
                 self.drift.resume(self._ledger.seen(), state)
@@ -240,18 +254,6 @@ class Oversight:
         self._metrics.unkept.inc()
         self._log.failure(error, at="state", reason=str(error))  # it quotes no text of a request
 
-    def _measure(self) -> None:
-        metrics = self._metrics
-        for kind, monitor in self.monitors.items():
-            metrics.labelled.labels(kind).set(monitor.labelled)
-            metrics.broken.labels(kind).set(monitor.broken)
-            metrics.alarm.labels(kind).set(monitor.alarm)
-            metrics.monitor.labels(kind).set(monitor.log_wealth)
-            metrics.slipping.labels(kind).set(monitor.slipping)
-        for name, test in self.drift.tests.items():
-            metrics.drift.labels(name).set(test.log_wealth)
-            metrics.drifted.labels(name).set(name in self.drift.warned)
-
 
 def oversee(
     certificate: Certificate | None, settings: Settings, metrics: Metrics, log: Log
@@ -262,21 +264,9 @@ def oversee(
         InputError: An option needs a certificate and there is none, or the state is unusable.
     """
     if certificate is not None:
-        try:
-            return Oversight(certificate, settings, metrics, log)
-        except DatabaseError as error:
-            raise InputError(f"cannot read the state: {error}") from error
+        return Oversight(certificate, settings, metrics, log)
     if settings.state is not None or settings.on_alarm != "log":
         raise InputError(
             "--state and --on-alarm need a certificate: give --certificate, or leave them out"
         )
     return None
-
-
-def _state(monitor: Monitor) -> dict[str, Any]:
-    return {name: getattr(monitor, name) for name in (*_COUNTS, "slip", "wealth")}
-
-
-def _resumed(monitor: Monitor, state: Mapping[str, Any]) -> Monitor:
-    stakes = {name: tuple(state[name]) for name in ("slip", "wealth")}
-    return replace(monitor, **{**state, **stakes})

@@ -12,7 +12,7 @@ COUNTS = (
     *("batch_items", "batch_limit", "requests", "body_bytes", "candidates"),
     *("characters", "tokens", "connections", "feedback_items"),
 )
-LIMITS = (*COUNTS, "header_seconds", "feedback_seconds")  # the keys of --limits
+LIMITS = (*COUNTS, "header_seconds")  # the keys of --limits
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,6 @@ class Settings:
         drain_seconds: Time for which new requests are refused before sockets close.
         on_alarm: Response to an alarm of the monitor: a log line, or `shadow` from then on.
         feedback_items: Maximum number of answers that are remembered for their labels.
-        feedback_seconds: Time for which an answer is remembered; a week by default.
         state: File that keeps the monitor, drift and remembered answers over a restart, or the
             postgresql:// address of a database that several services share.
         keep_texts: Keep the texts and options of answers in the state, for `lastword feedback`.
@@ -70,7 +69,6 @@ class Settings:
     drain_seconds: float = 0.5
     on_alarm: Literal["log", "shadow"] = "log"
     feedback_items: int = 100_000
-    feedback_seconds: float = 604_800.0
     state: str | Path | None = None
     keep_texts: bool = False
     explorer: bool = False
@@ -97,7 +95,7 @@ class Settings:
         for name in COUNTS:
             if (count := getattr(self, name)) < 1:
                 raise InputError(f"{name} is at least 1, not {count}")
-        spans = (self.deadline_seconds, self.header_seconds, self.feedback_seconds)
+        spans = (self.deadline_seconds, self.header_seconds)
         positive = all(0 < seconds < math.inf for seconds in spans)
         if not positive or not 0 <= self.drain_seconds < math.inf:
             raise InputError("deadlines are positive numbers of seconds")
