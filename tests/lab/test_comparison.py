@@ -157,15 +157,3 @@ def test_the_command_compares_methods_and_resumes(tmp_path):
     assert [line.split(",")[2] for line in judged.splitlines()] == [*methods, *UNREAD, ORACLE]
     assert [line.split(",")[2] for line in beside.splitlines()] == methods
     assert again.stdout == done.stdout
-
-
-def test_the_command_lists_methods_and_refuses_unknown_ones():
-    listed = CliRunner().invoke(app, ["compare", "--list"])
-    assert listed.exit_code == 0 and "self-consistent-depth" in listed.stdout
-    for order in (["--list", "--json"], ["--json", "--list"]):
-        rows = json.loads(CliRunner().invoke(app, ["compare", *order]).stdout)
-        names = [line.split()[0] for line in listed.stdout.splitlines()]
-        assert [row["name"] for row in rows] == names and all(row["summary"] for row in rows)
-    arguments = ["compare", "--model", "nowhere", "--benchmark", "demo", "--method", "dolla"]
-    refused = CliRunner().invoke(app, arguments)
-    assert "no method dolla" in str(refused.exception)

@@ -3,14 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.optimize import minimize
-from scipy.special import log_softmax
 from synthetic import cell_of, cells, every_record, synthetic_cell, whole
 
 from lastword.lab.evaluation.controls import Controls, Placebo, controls, placebo
 from lastword.lab.evaluation.statistics import verdict
 from lastword.probes.controls import ALPHA
-from lastword.probes.logit import conditional_logit
 from lastword.records.cells import Cell
 
 
@@ -55,6 +52,8 @@ def test_chance_and_wordings_agree_with_their_definitions(four):
         "anti-blind": pytest.approx((0 + 0 + 1 + 0) / 4),
     }
     assert result.fit is None and np.isnan(result.blind_oracle)
+    none = placebo(cell_of(every_record(four).assign(index=every_record(four)["base_index"])))
+    assert none.overrides == 0 and np.isnan(none.gain) and np.isnan(none.p)
 
 
 def naive_placebo(cell: Cell, overrides: int, draws: int) -> np.ndarray:
@@ -90,33 +89,6 @@ def test_random_flips_raise_a_base_below_chance():
     assert result.overrides == 20
     assert result.gain == pytest.approx((20 * 0.9 - 20 * 0.1) / 40, abs=0.01)
     assert result.p > ALPHA  # 20 fixed, none broken; but random flips gain as much
-
-
-def test_the_placebo_without_overrides_is_undefined(four):
-    result = placebo(cell_of(every_record(four).assign(index=every_record(four)["base_index"])))
-    assert result.overrides == 0 and np.isnan(result.gain) and np.isnan(result.p)
-
-
-def test_the_fit_maximises_its_objective():
-    penalty = 30.0
-    rng = np.random.default_rng(0)
-    x, present = rng.normal(size=(60, 4, 3)), np.ones((60, 4), bool)
-    present[::3, 3] = False
-    x[~present] = 0
-    target = present * rng.uniform(size=(60, 4))
-    target /= target.sum(axis=1, keepdims=True)
-
-    def loss(w: np.ndarray) -> float:
-        scores = np.where(present, x @ w, -1e9)
-        return -float((target * log_softmax(scores, axis=1)).sum()) + penalty / 2 * float(w @ w)
-
-    expected = minimize(loss, np.zeros(3), tol=1e-12).x
-    assert conditional_logit(x, present, target, penalty) == pytest.approx(expected, abs=1e-5)
-
-
-def test_a_fit_needs_the_blind_trajectory(read_whole):
-    assert controls(read_whole).fit is not None
-    assert controls(cells(synthetic_cell(items=60, blind="base"))[0]).fit is None
 
 
 def test_copies_in_one_group_do_not_lower_p_values(read_whole):

@@ -16,18 +16,9 @@ from lastword.lab.benchmarks.benchmark import Dataset
 from lastword.lab.evaluation import runner
 from lastword.lab.evaluation.work import Work
 from lastword.model.weights.identity import folder_digests
-from lastword.records.columns import COLUMNS
 from lastword.rule.geometry import effective_dimension
 from lastword.rule.theta import Theta
 from lastword.text.prompt_template import Blind
-
-# The columns that readers of records may rely on (method, section 10).
-PROMISED = (
-    "id, benchmark, prompt, question, prompt_tokens, candidates, candidate_tokens, truthful, "
-    "trajectory, t_scores, blind_scores, d_eff, invariant, regime, operator, decisive_layer, "
-    "lambda, gates, scores, probabilities, base_scores, index, base_index, tied, mc1_base, mc1, "
-    "mc2_base, mc2, seconds, truncated, boundary_moved, error"
-).split(", ")
 
 
 def records(
@@ -40,11 +31,6 @@ def records(
     double: Any = TracerDouble(**options)
     work = Work(data, template or data.benchmark.template(), blind)
     return lastword.load_records(runner.evaluate(double, work, folder).cell)
-
-
-def test_a_record_has_the_columns_of_the_design(tmp_path):
-    assert set(PROMISED) <= set(COLUMNS.names)
-    assert set(PROMISED) <= set(records(tmp_path, dataset(tmp_path, 4)).columns)
 
 
 @pytest.mark.parametrize("invariant", [0.5, 2.0])
@@ -86,18 +72,6 @@ def test_failed_items_are_recorded_and_do_not_affect_others(tmp_path):
     clean = records(tmp_path / "clean", dataset(tmp_path, 20)).set_index("id")
     for name in table.index.difference(failed.index):
         np.testing.assert_array_equal(table.loc[name, "trajectory"], clean.loc[name, "trajectory"])
-
-
-def test_progress_counts_every_item_once(tmp_path):
-    data = dataset(tmp_path, 20)
-    double: Any = TracerDouble()
-    work = Work(data, data.benchmark.template())
-    counts: list[int] = []
-    runner.evaluate(double, work, tmp_path, advance=counts.append)
-    assert counts[0] == 0 and sum(counts) == 20
-    again: list[int] = []
-    runner.evaluate(double, work, tmp_path, advance=again.append)
-    assert again == [20]
 
 
 def test_the_blind_trajectory_is_recorded_on_request(tmp_path):

@@ -55,18 +55,14 @@ def test_the_bootstrap_agrees_with_enumeration():
     assert interval.high == pytest.approx(high, abs=1e-9)
 
 
-@pytest.mark.parametrize("cells", [4, 5])
-def test_fewer_than_five_cells_have_no_interval(cells):
-    summary = over_cells(np.linspace(0.0, 0.1, cells))
-    assert summary.cells == cells and summary.mean == pytest.approx(0.05)
-    assert isnan(summary.interval.low) == isnan(summary.interval.high) == (cells < 5)
-
-
-def test_statistics_without_values_are_undefined():
-    interval = bootstrap_mean(np.array([]))
-    assert isnan(interval.low) and isnan(interval.high)
+def test_few_or_no_values_have_no_interval_and_ties_no_sign():
+    for count, unknown in ((4, True), (5, False)):
+        summary = over_cells(np.linspace(0.0, 0.1, count))
+        assert summary.cells == count and summary.mean == pytest.approx(0.05)
+        assert isnan(summary.interval.low) == isnan(summary.interval.high) == unknown
+    assert isnan(bootstrap_mean(np.array([])).low) and isnan(over_cells(np.array([nan])).mean)
     assert isnan(sign_test(np.array([0.0, 0.0])))
-    assert isnan(over_cells(np.array([nan])).mean)
+    assert sign_test(np.array([0.1, 0.2, 0.0, -0.1, 0.3, 1e-15])) == pytest.approx((1 + 4) / 16)
 
 
 @given(st.integers(0, 12), st.integers(0, 12))
@@ -74,11 +70,6 @@ def test_mcnemar_is_twice_the_binomial_tail(fixed, broken):
     n, k = fixed + broken, min(fixed, broken)
     tail = sum(comb(n, i) for i in range(k + 1)) / 2**n
     assert mcnemar(fixed, broken) == pytest.approx(min(1.0, 2 * tail))
-
-
-def test_the_sign_test_ignores_ties():
-    deltas = np.array([0.1, 0.2, 0.0, -0.1, 0.3, 1e-15])
-    assert sign_test(deltas) == pytest.approx((1 + 4) / 16)
 
 
 @given(st.lists(st.floats(0, 1) | st.just(nan), min_size=1, max_size=8))
@@ -102,16 +93,6 @@ def cell_with(gains):
     records["mc1_base"] = [0.0 if g > 0 else 1.0 for g in gains]
     records["mc1"] = records["mc1_base"] + gains
     return cells(records)[0]
-
-
-def test_a_gain_needs_controls_to_count_as_help():
-    won, lost = (cell_with([sign] * 20 + [0.0] * 80) for sign in (1.0, -1.0))
-    [bare] = judge([won])
-    assert bare.finding == "gains" and bare.objection
-    beaten, hurt = judge([won, lost], ["and so does longest"] * 2)
-    assert (beaten.finding, beaten.objection) == ("gains", "and so does longest")
-    assert beaten.objection in beaten.sentence
-    assert (hurt.finding, hurt.objection) == ("hurts", "")
 
 
 def copied(times, **columns):
@@ -156,23 +137,23 @@ def test_gains_of_groups_have_the_mean_of_their_items(pairs):
     assert folded(gains, np.arange(len(gains))).tolist() == gains.tolist()
 
 
-def test_verdicts_are_corrected_for_the_number_of_cells():
-    cell = cell_with([1.0] * 9 + [-1.0] * 1 + [0.0] * 20)
-    [alone] = judge([cell], [""])
-    among = judge([cell] * 3, [""] * 3)
-    assert alone.p < 0.05 and alone.finding == "helps"
-    assert [v.finding for v in among] == ["unclear"] * 3
-
-
 @pytest.mark.parametrize(
-    ("fixed", "broken", "same", "finding"),
-    [(20, 0, 80, "helps"), (0, 20, 80, "hurts"), (20, 20, 60, "unclear"), (0, 0, 30, "unclear")]
-    + [(3, 0, 0, "unclear")],  # the interval is [1, 1], but with three items
+    ("fixed", "broken", "same", "cells", "objection", "finding"),
+    [(20, 0, 80, 1, "", "helps"), (0, 20, 80, 1, "", "hurts"), (20, 20, 60, 1, "", "unclear")]
+    + [(0, 0, 30, 1, "", "unclear"), (3, 0, 0, 1, "", "unclear")]
+    + [(9, 1, 20, 1, "", "helps"), (9, 1, 20, 3, "", "unclear")]  # by Holm
+    + [(20, 0, 80, 1, "and so does longest", "gains"), (20, 0, 80, 1, None, "gains")]
+    + [(0, 20, 80, 1, "and so does longest", "hurts")],
 )
-def test_a_verdict_follows_the_exact_test(fixed, broken, same, finding):
-    [verdict] = judge([cell_with([1.0] * fixed + [-1.0] * broken + [0.0] * same)], [""])
+def test_a_verdict_follows_the_exact_test_and_the_controls(
+    fixed, broken, same, cells, objection, finding
+):
+    cell = cell_with([1.0] * fixed + [-1.0] * broken + [0.0] * same)
+    verdict, *_ = judge([cell] * cells, [] if objection is None else [objection] * cells)
     assert (verdict.finding, verdict.fixed, verdict.broken) == (finding, fixed, broken)
     assert verdict.items == fixed + broken + same
+    assert bool(verdict.objection) == (finding == "gains")
+    assert verdict.objection in verdict.sentence
 
 
 def test_a_summary_agrees_with_the_records():

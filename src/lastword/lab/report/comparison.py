@@ -9,9 +9,9 @@ Records without a method's scores raise `RecordError`.
 
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -63,8 +63,7 @@ _BESIDE_NOTES = (
 )
 
 
-@dataclass(frozen=True)
-class Against:
+class Against(NamedTuple):
     """The comparison of a method with another on the items that both answered.
 
     Attributes:
@@ -124,34 +123,48 @@ def compare(
     cell: Cell, methods: "Mapping[str, Aggregation]", fitted: "Mapping[str, Method] | None" = None
 ) -> Comparison:
     """Return the results of every method on a cell."""
-    scores = _Scores(cell, methods, fitted or {})
-    mc1, on_base, on_trace = dict[str, PerItem](), dict[str, PerItem](), dict[str, PerItem]()
-    for name, aggregation in methods.items():
-        mc1[name], base, trace = scores.mc1(name, aggregation)
-        on_base[name], on_trace[name] = mc1[name] - base, mc1[name] - trace
+    from lastword.methods.contract import aggregate  # imports torch
+
+    tokens, sizes, scores = _scores(cell, methods)
+    scores |= derive(cell, fitted or {})
+
+    def of(metric: Metric, u: Rows, places: Places) -> PerItem:
+        return of_items(metric, u[places], cell.truthful[places])
+
+    base, first, second = cell.scores["base_scores"], cell.mc1_places, cell.mc2_places
+    bases = {how: aggregate(base, how, tokens, sizes) for how in {*methods.values()}}
+    mc1 = {name: of(mc1_rows, scores[name], first) for name in methods}
+    on_base = {n: mc1[n] - of(mc1_rows, bases[how], first) for n, how in methods.items()}
+    on_trace = {n: mc1[n] - of(mc1_rows, cell.scores["scores"], first) for n in methods}
     # Grouping reads texts, so it is done once, for the items that any comparison changes.
     changes = [np.nan_to_num(gain) != 0 for gain in (*on_base.values(), *on_trace.values())]
     groups = changed_groups(cell, np.sum(changes, axis=0, dtype=float))
-    against_base = _against(on_base, groups, {f"base-{how}" for how in methods.values()})
+    against_base = _against(on_base, groups, {f"base-{how}" for how in bases})
     against_trace = _against(on_trace, groups, {TRACE})
-    standings = [
-        MethodResult(
+
+    def result(name: str, how: "Aggregation") -> MethodResult:
+        u = scores[name]
+        # A mean of 1 has the aggregate that a score is divided by to make a mean of it.
+        means = u / aggregate(np.ones_like(u), how, tokens, sizes)
+        return MethodResult(
             method=name,
             items=int((~np.isnan(mc1[name])).sum()),
             mc1=mean_defined(mc1[name]),
             delta_mc1=mean_defined(on_base[name]),
-            **scores.mc2_and_mc3(name, aggregation),
-            base=f"base-{aggregation}",
+            mc2=mean_defined(of(mc2_rows, u, second)),
+            mc2_normalised=mean_defined(of(mc2_rows, means, second)),
+            mc3=mean_defined(of(mc3_rows, u, second)),
+            base=f"base-{how}",
             against_base=against_base[name],
             against_trace=against_trace[name],
         )
-        for name, aggregation in methods.items()
-    ]
+
     of_cell = controls(cell)
     shares = {name: share for name, share in of_cell.rivals.items() if name not in _METHODS}
     shares |= {ORACLE: of_cell.oracle, BLIND_ORACLE: of_cell.blind_oracle}
     shares = {name: share for name, share in shares.items() if not math.isnan(share)}
-    return Comparison(cell.model, cell.benchmark, tuple(standings), shares)
+    standings = tuple(result(name, how) for name, how in methods.items())
+    return Comparison(cell.model, cell.benchmark, standings, shares)
 
 
 def _against(
@@ -169,67 +182,34 @@ def _against(
 
 def read_comparisons(runs: Path, parted: Sequence[Cell]) -> list[Comparison]:
     """Return comparisons of the cells whose runs included methods."""
-    methods: dict[tuple[str, str], tuple[Any, ...]] = {}
-    for folder in find_cells(runs):
-        info = read_run(folder)
-        if names := info.get("methods"):
-            methods[info["model"], info["benchmark"]] = names, fitted_methods(names, info)
-    pairs = [(cell, methods.get((cell.model, cell.benchmark))) for cell in parted]
-    return [compare(cell, *methods) for cell, methods in pairs if methods is not None]
+    infos = {(run["model"], run["benchmark"]): run for run in map(read_run, find_cells(runs))}
+    pairs = [(cell, infos[cell.model, cell.benchmark]) for cell in parted]
+    return [
+        compare(cell, names, fitted_methods(names, run))
+        for cell, run in pairs
+        if (names := run.get("methods"))
+    ]
 
 
-class _Scores:
-    """The scores of every item of a cell by every method."""
-
-    def __init__(self, cell: Cell, names: Iterable[str], fitted: "Mapping[str, Method]") -> None:
-        self._cell = cell
-        shape = cell.present.shape
-        self._tokens, self._sizes = np.ones(shape), np.ones(shape)
-        self._by = {name: np.where(cell.present, np.nan, -np.inf) for name in names}
-        for items, table in cell.pieces("methods", "candidate_tokens", "candidates"):
-            if table["methods"].null_count:
-                raise RecordError(
-                    f"{cell.model} on {cell.benchmark} has no scores of other methods; write "
-                    "them with `lastword compare`"
-                )
-            present = cell.present[items]
-            tokens = cell.stack(items, table["candidate_tokens"])
-            self._tokens[items] = np.where(present, tokens, 1.0)
-            self._sizes[items] = np.where(present, cell.sizes(items, table["candidates"]), 1.0)
-            by = cell.stack_by_name(items, table["methods"])
-            for name, scores in self._by.items():
-                if name not in by:
-                    raise RecordError(f"a record has no scores of {name}; compare again")
-                scores[items] = by[name]
-        self._by |= derive(cell, fitted)
-
-    def mc1(self, method: str, aggregation: "Aggregation") -> tuple[PerItem, ...]:
-        """Return MC1 per item of a method, of the base with its aggregation, and of TRACE."""
-        base = self._aggregate(self._cell.scores["base_scores"], aggregation)
-        return tuple(
-            self._of_items(mc1_rows, u, self._cell.mc1_places)
-            for u in (self._by[method], base, self._cell.scores["scores"])
-        )
-
-    def mc2_and_mc3(self, method: str, aggregation: "Aggregation") -> dict[str, float]:
-        """Return mean MC2 of a method's scores, MC2 of them as means over tokens, and MC3."""
-        u = self._by[method]
-        # A mean of 1 has the aggregate that a score is divided by to make a mean of it.
-        means = u / self._aggregate(np.ones_like(u), aggregation)
-        metrics = {"mc2": (mc2_rows, u), "mc2_normalised": (mc2_rows, means), "mc3": (mc3_rows, u)}
-        places = self._cell.mc2_places
-        return {
-            name: mean_defined(self._of_items(metric, scores, places))
-            for name, (metric, scores) in metrics.items()
-        }
-
-    def _of_items(self, metric: Metric, scores: Rows, places: Places) -> np.ndarray:
-        return of_items(metric, scores[places], self._cell.truthful[places])
-
-    def _aggregate(self, means: Rows, aggregation: "Aggregation") -> Rows:
-        from lastword.methods.contract import aggregate  # imports torch
-
-        return aggregate(means, aggregation, self._tokens, self._sizes)
+def _scores(cell: Cell, names: Iterable[str]) -> tuple[Rows, Rows, dict[str, Rows]]:
+    """Return the tokens and bytes of each candidate, 1 in the padding, and scores by method."""
+    tokens, sizes = np.ones(cell.present.shape), np.ones(cell.present.shape)
+    scores = {name: np.where(cell.present, np.nan, -np.inf) for name in names}
+    for items, table in cell.pieces("methods", "candidate_tokens", "candidates"):
+        if table["methods"].null_count:
+            raise RecordError(
+                f"{cell.model} on {cell.benchmark} has no scores of other methods; write them with "
+                "`lastword compare`"
+            )
+        present = cell.present[items]
+        tokens[items] = np.where(present, cell.stack(items, table["candidate_tokens"]), 1.0)
+        sizes[items] = np.where(present, cell.sizes(items, table["candidates"]), 1.0)
+        by = cell.stack_by_name(items, table["methods"])
+        for name, u in scores.items():
+            if name not in by:
+                raise RecordError(f"a record has no scores of {name}; compare again")
+            u[items] = by[name]
+    return tokens, sizes, scores
 
 
 def comparison_tables(comparisons: Sequence[Comparison]) -> list[ReportTable]:
@@ -243,10 +223,10 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list[ReportTable]:
         cell = (comparison.model, comparison.benchmark)
         for s in comparison.standings:
             shares = points(s.mc1, s.delta_mc1, s.mc2, s.mc2_normalised, s.mc3)
-            rows.append((*cell, s.method, s.items, *shares, s.base, *astuple(s.against_base)))
+            rows.append((*cell, s.method, s.items, *shares, s.base, *s.against_base))
         for name, share in comparison.controls.items():
             rows.append((*cell, name, math.nan, 100 * share, *blank, "", *blank))
-        trace_rows += [(*cell, s.method, *astuple(s.against_trace)) for s in comparison.standings]
+        trace_rows += [(*cell, s.method, *s.against_trace) for s in comparison.standings]
     title, trace_title = "Every method on the same states", "Every method beside TRACE"
     return [
         ReportTable.of("comparison", title, f"{_CELL} | {_STANDING}", rows, _NOTES),
