@@ -37,7 +37,7 @@ import numpy as np
 import psutil
 from serving import serving
 
-from lastword.lab.benchmarks.demo import items
+from lastword.lab.demo import items
 
 ROOT = Path(__file__).resolve().parents[1]
 ATTACKERS = ROOT / "tests" / "attackers.py"

@@ -25,7 +25,7 @@ import psutil
 from serving import serving
 
 from lastword import Item, Tracer
-from lastword.lab.benchmarks import demo
+from lastword.lab import demo
 
 RESULTS = Path(__file__).parent / "results" / "load.json"
 TOLERANCE = 1e-3  # nats: other items may change scores by rounding

@@ -27,7 +27,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from world import benchmark, texts
 
-from lastword.lab.benchmarks.demo import PATH
+from lastword.lab.benchmarks.ready import DEMO_PATH as PATH
 from lastword.model.embedded import FOLDER
 
 _LOGGER = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import httpx
 from served import Running
 
 from lastword import Item
-from lastword.lab.benchmarks.demo import items
+from lastword.lab.demo import items
 
 ITEMS = [item for item in items() if len(item.candidates) > 2][:120]
 

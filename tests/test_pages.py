@@ -23,7 +23,7 @@ from typer.main import get_command
 
 from lastword import Tracer
 from lastword.cli import app
-from lastword.lab.benchmarks.demo import PATH
+from lastword.lab.benchmarks.ready import DEMO_PATH as PATH
 from lastword.model import named
 from lastword.model.embedded import FOLDER
 from lastword.model.options import LoadOptions

@@ -19,7 +19,7 @@ import lastword
 from lastword.decide.batch import Scope
 from lastword.errors import ItemError, NonFiniteError
 from lastword.lab.benchmarks.benchmark import Dataset
-from lastword.lab.benchmarks.jsonl import jsonl
+from lastword.lab.benchmarks.ready import jsonl
 from lastword.methods.contract import Facts
 from lastword.methods.trace import trace
 from lastword.model.digest import digests

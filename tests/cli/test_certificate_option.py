@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from lastword import Decider, Tracer
 from lastword.cli import app
 from lastword.errors import CertificateError, InputError
-from lastword.lab.benchmarks.demo import items
+from lastword.lab.demo import items
 from lastword.records.frame import load_records
 from lastword.records.info import find_cells, read_run
 from lastword.rule.geometry import margin

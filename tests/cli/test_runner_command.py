@@ -14,7 +14,7 @@ from families import save
 import lastword
 import lastword.cli
 from lastword.cli import progress
-from lastword.lab.benchmarks.jsonl import jsonl
+from lastword.lab.benchmarks.ready import jsonl
 from lastword.lab.evaluation.runner import finished
 from lastword.lab.evaluation.work import Work
 from lastword.model.options import LoadOptions

@@ -384,7 +384,7 @@ def test_two_threads_may_share_a_tracer_or_a_model(name, shared):
 
 
 def test_another_theta_is_another_tracer_of_the_same_model():
-    from lastword.lab.benchmarks.demo import items
+    from lastword.lab.demo import items
 
     tracer, item = Tracer.demo(), items()[0]
     for name in ("theta", "invariant"):

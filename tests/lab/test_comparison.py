@@ -16,7 +16,7 @@ from lastword import Tracer, load_records
 from lastword.cli import app
 from lastword.decide.decider import Decider
 from lastword.errors import RecordError
-from lastword.lab.benchmarks.jsonl import jsonl
+from lastword.lab.benchmarks.ready import jsonl
 from lastword.lab.evaluation import runner
 from lastword.lab.evaluation.controls import controls
 from lastword.lab.evaluation.work import Work

@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from lastword import Decider, Tracer
 from lastword.errors import InputError
-from lastword.lab.benchmarks.demo import items
+from lastword.lab.demo import items
 from lastword.service.app import create_app
 from lastword.service.ledger import Entry, Ledger
 from lastword.service.log import Log

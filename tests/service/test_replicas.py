@@ -14,7 +14,7 @@ from sqlalchemy import text
 
 from lastword import Decider
 from lastword.errors import InputError
-from lastword.lab.benchmarks.demo import items
+from lastword.lab.demo import items
 from lastword.service.app import create_app
 from lastword.service.database import Database, DatabaseError
 from lastword.service.log import Log

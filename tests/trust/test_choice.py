@@ -12,8 +12,8 @@ from scipy.special import softmax
 
 from lastword import Decider, Tracer
 from lastword.errors import CertificateError, RecordError
-from lastword.lab.benchmarks.demo import items as world_items
-from lastword.lab.benchmarks.jsonl import jsonl
+from lastword.lab.benchmarks.ready import jsonl
+from lastword.lab.demo import items as world_items
 from lastword.lab.evaluation.runner import evaluate
 from lastword.lab.evaluation.work import Work
 from lastword.records.frame import load_records

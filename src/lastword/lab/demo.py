@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lastword.decide.tracer import Tracer
-from lastword.lab.benchmarks.demo import items
+from lastword.lab.benchmarks.ready import demo_items as items
 from lastword.records.decision import Decision
 from lastword.records.metrics import fixed_and_broken
 from lastword.records.view import correction, short

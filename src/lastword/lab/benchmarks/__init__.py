@@ -7,12 +7,15 @@ from pathlib import Path
 
 from lastword.errors import InputError
 from lastword.lab.benchmarks.benchmark import Benchmark, Dataset, Example
-from lastword.lab.benchmarks.columns import hub
-from lastword.lab.benchmarks.demo import DEMO
+from lastword.lab.benchmarks.contrasts import (
+    FACTOR,
+    FIB,
+    HALUEVAL_QA,
+    HALUEVAL_QA_CLOSED,
+    HALUEVAL_SUM,
+)
 from lastword.lab.benchmarks.everyday import EVERYDAY
-from lastword.lab.benchmarks.factor import FACTOR
-from lastword.lab.benchmarks.halueval import FIB, HALUEVAL_QA, HALUEVAL_QA_CLOSED, HALUEVAL_SUM
-from lastword.lab.benchmarks.jsonl import jsonl
+from lastword.lab.benchmarks.ready import DEMO, hub, jsonl
 from lastword.lab.benchmarks.truthfulqa import TRUTHFULQA
 from lastword.text.prompt_template import Template
 

@@ -95,11 +95,6 @@ class Example:
             raise ItemError(str(error), self.id) from error
 
 
-def parse_item(place: int, row: Row) -> tuple[Example, ...]:
-    """Return the example of a row that contains its whole `item`."""
-    return (Example.of(row["item"], place),)
-
-
 @dataclass(frozen=True)
 class Benchmark:
     """A row of the table of benchmarks.
@@ -229,12 +224,16 @@ def _added(item: Item) -> list[Any]:
     return [item.separator, *messages, *([] if item.group is None else [{"group": item.group}])]
 
 
-def require_count(questions: Sequence[tuple[Example, ...]], expected: int) -> None:
-    """Raise InputError if the number of questions is not the expected one."""
-    if len(questions) != expected:
-        raise InputError(
-            f"expected {expected} rows, got {len(questions)}; for another set use jsonl:PATH"
-        )
+def exactly(count: int, version: str) -> Callable[[Sequence[object]], str]:
+    """Return a function that checks the number of questions, and returns the data's version."""
+
+    def verify(questions: Sequence[object]) -> str:
+        if len(questions) != count:
+            given = len(questions)
+            raise InputError(f"expected {count} rows, got {given}; for another set use jsonl:PATH")
+        return version
+
+    return verify
 
 
 def _choose(

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lastword.errors import InputError
-from lastword.lab.benchmarks.benchmark import Benchmark, Example, Kind, require_count
+from lastword.lab.benchmarks.benchmark import Benchmark, Example, Kind, exactly
 from lastword.lab.benchmarks.source import Row, Source, text_field
 from lastword.text.prompt_template import Template
 
@@ -83,7 +83,7 @@ def _targets(row: Row, name: str, place: int) -> tuple[tuple[str, ...], tuple[bo
 
 
 def _verify(questions: Sequence[tuple[Example, ...]]) -> str:
-    require_count(questions, QUESTIONS)
+    exactly(QUESTIONS, "")(questions)
     pairs = sum(len(mc1.candidates) == 2 for mc1, _ in questions)
     if pairs not in TWO_CANDIDATES:
         raise InputError(
