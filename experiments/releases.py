@@ -31,7 +31,7 @@ from lastword.decide.batch import Scope
 from lastword.decide.tracer import sound
 from lastword.methods import resolve
 from lastword.methods.batch_calibrated import batch_calibrated, means_of
-from lastword.methods.contract import Evidence, Method
+from lastword.methods.contract import ItemReadings, Method
 from lastword.methods.dola import premature_depths
 from lastword.rule.geometry import Trajectory
 
@@ -170,9 +170,9 @@ def load_release_of_package(folder: Path) -> Any:
     return module
 
 
-def evidence_of(b: np.ndarray) -> Evidence:
+def evidence_of(b: np.ndarray) -> ItemReadings:
     """Return an item's evidence with only the last depth."""
-    return Evidence(TEAMS, np.ones(len(b), dtype=int), Trajectory(b[:, None]))
+    return ItemReadings(TEAMS, np.ones(len(b), dtype=int), Trajectory(b[:, None]))
 
 
 def centred(scores: np.ndarray) -> np.ndarray:

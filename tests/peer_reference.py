@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import reference
 import torch
-from transformers import PreTrainedModel
+from reference import log_softmax
 
 
 @dataclass(frozen=True)
@@ -22,44 +23,29 @@ class Position:
 
 
 def positions(
-    model: PreTrainedModel,
-    norm: torch.nn.Module,
-    after: Callable[[torch.Tensor], torch.Tensor],
-    sequence: Sequence[int],
-    boundary: int,
+    model: torch.nn.Module, blocks: str, cap: float | None, sequence: Sequence[int], boundary: int
 ) -> list[Position]:
-    """Return the logits of a float64 model at the positions that predict a candidate's tokens.
+    """Return the logits at the positions that predict a candidate's tokens, in float64.
 
     Args:
-        model: The model, in float64.
-        norm: The model's final norm.
-        after: The model's change to its head's output (a soft-cap, or nothing).
+        model: Any model.
+        blocks: Path of the list of blocks.
+        cap: The soft cap of the model's logits; None without one.
         sequence: The whole text.
         boundary: Position of the candidate's first token.
     """
-    with torch.inference_mode():
-        output = model(torch.tensor([sequence]), output_hidden_states=True, use_cache=False)
-        head = model.get_output_embeddings()
-        early = [h[0] for h in output.hidden_states[:-1]]  # the last entry is already normed
-        normed = [after(head(norm(h))) for h in early] + [output.logits[0]]
-        raw = [after(head(h)) for h in early]
-    return [
-        Position(
-            [z[at - 1].double().numpy() for z in normed],
-            [z[at - 1].double().numpy() for z in raw],
-            sequence[at],
-        )
-        for at in range(boundary, len(sequence))
-    ]
+    normed, tokens = reference.read_candidate(model, blocks, sequence, boundary)
+    twin = reference.in_double(model)
+    with torch.no_grad():
+        raw = torch.cat(reference.states(twin, blocks, sequence[:-1])[:-1])
+        z = twin.get_output_embeddings()(raw)[:, boundary - 1 :].numpy()
+    z = z if cap is None else cap * np.tanh(z / cap)
+    return [Position([*normed[:, at]], [*z[:, at]], token) for at, token in enumerate(tokens)]
 
 
 def premature(depth: int) -> list[int]:
     start = depth - 20 if depth > 40 else depth // 2
     return [n for n in range(start, depth) if (n - start) % 2 == 0]
-
-
-def log_softmax(z: np.ndarray) -> np.ndarray:
-    return z - z.max() - np.log(np.sum(np.exp(z - z.max())))
 
 
 def dola_divergence(late: np.ndarray, early: np.ndarray) -> float:
@@ -70,12 +56,6 @@ def dola_divergence(late: np.ndarray, early: np.ndarray) -> float:
         if mean > 0:
             total += mean * (2 * np.log(mean) - a - b)
     return total / (2 * len(late))
-
-
-def jensen_shannon(late: np.ndarray, early: np.ndarray) -> float:
-    """Return the true divergence: KL(p_L || M) / 2 + KL(p_l || M) / 2."""
-    mean = (np.exp(late) + np.exp(early)) / 2
-    return float(sum(np.sum(np.exp(p) * (p - np.log(mean))) for p in (late, early)) / 2)
 
 
 def contrast(at: Position) -> np.ndarray:

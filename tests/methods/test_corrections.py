@@ -1,12 +1,14 @@
 """Corrections that read the question, against their formulas in float64."""
 
 import json
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import families
 import numpy as np
 import pytest
+from scipy.special import softmax
 from typer.testing import CliRunner
 
 from lastword import Decider, Item, Tracer, load_records
@@ -14,9 +16,9 @@ from lastword.cli import app
 from lastword.decide.batch import Scope
 from lastword.errors import CertificateError, ItemError
 from lastword.lab.benchmarks import find
-from lastword.methods import correction_of, resolve
-from lastword.methods.batch_calibrated import Running, batch_calibrated, label_set, means_of
-from lastword.methods.contract import Evidence, Facts
+from lastword.methods import certified, correction_of, resolve
+from lastword.methods.batch_calibrated import RunningMeans, batch_calibrated, label_set, means_of
+from lastword.methods.contract import Facts, ItemReadings
 from lastword.methods.gated import trace_gated
 from lastword.methods.pmi import pmi
 from lastword.records.decision import Decision
@@ -27,7 +29,6 @@ from lastword.rule.theta import Theta
 
 OPEN = Theta(tau_logr=-100.0, tau_H=0.0)  # gates that allow nearly every override
 FACTS = Facts(4, 10, 1.0)
-ORGANISM = ["--model", "lastword/demo-organism", "--correction"]
 
 
 @cache
@@ -55,41 +56,50 @@ def trajectory(scores: Any, t: Any = None) -> Trajectory:
     return Trajectory(S if S.ndim == 2 else np.c_[np.full((len(S), 4), np.nan), S], t)
 
 
-def evidence(base: Any, blind: Any = None, t: Any = None, **more: Any) -> Evidence:
+def evidence(base: Any, blind: Any = None, t: Any = None, **more: Any) -> ItemReadings:
     """Return evidence whose candidates have one token each by default."""
     one = np.ones(len(base), int)
     other = None if blind is None else trajectory(blind)
     fields: dict[str, Any] = {"candidates": tuple("abc"[: len(base)]), "tokens": one} | more
-    return Evidence(trajectory=trajectory(base, t), blind=other, **fields)
+    return ItemReadings(trajectory=trajectory(base, t), blind=other, **fields)
 
 
-@pytest.mark.parametrize(
-    ("name", "weight"), [("pmi@0", 0), ("pmi@0.5", 0.5), ("pmi@1", 1), ("pmi@2", 2), ("dcpmi", 1)]
-)
-def test_pmi_agrees_with_its_formula_as_a_method_and_as_a_correction(name, weight):
-    engine, correcting = decider(2.0), decider(2.0, name)
-    encoded: Any = engine.encode(items())
+FREE = ("w7 w3", "w7", "w7 w9 w3")
+
+
+def by_formula(name: str, item: Item, encoded: Any) -> np.ndarray:
+    """Return the scores of a correction by its formula, from readings of other prompts."""
+
+    def read(prompt: str) -> np.ndarray:
+        return decider(2.0).correct(prompt, item.candidates).base_scores
+
+    b = read(item.prompt)
+    if name == "contextual":
+        free = [softmax(read(prompt)) for prompt in FREE]
+        return np.log(softmax(b)) - np.log(sum(free) / len(FREE))
+    assert item.blind_prompt is not None
+    if name == "dcpmi":
+        return (b - read(item.blind_prompt)) * np.array(encoded.prompt.candidate_tokens)
+    return b - float(name.partition("@")[2]) * read(item.blind_prompt)
+
+
+@pytest.mark.parametrize("name", ["pmi@0", "pmi@0.5", "pmi@1", "pmi@2", "dcpmi", "contextual"])
+def test_a_correction_agrees_with_its_formula_alone_and_beside_others(name):
+    engine, some = decider(2.0), [replace(item, content_free=FREE) for item in items()[:12]]
+    encoded: Any = engine.encode(some)
     methods = resolve([name], engine.tracer.facts)
-    decisions = engine.decide_group(encoded, Scope("all", "all"))
     alone = engine.tracer.decide_group(encoded, Scope("base", methods=methods))
-    compared = [decision.methods for decision in alone]
     carried = engine.decide_group(encoded, Scope(methods=methods))
-    changed = 0
-    for e, whole, lone, beside, by in zip(
-        encoded, decisions, compared, carried, correcting.correct_many(items()), strict=True
-    ):
-        assert whole.blind_trajectory is not None
-        b, q = whole.trajectory[:, -1], whole.blind_trajectory[:, -1]
-        expected = (b - weight * q) * (
-            np.array(e.prompt.candidate_tokens) if name == "dcpmi" else 1
-        )
-        for scores in (lone[name], beside.methods[name], by.scores):
+    corrected = [*decider(2.0, name).correct_many(some)]
+    for e, lone, beside, by in zip(encoded, alone, carried, corrected, strict=True):
+        expected = by_formula(name, e.item, e)
+        for scores in (lone.methods[name], beside.methods[name], by.scores):
             np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
         assert (by.method, by.operator, by.index) == (name, name, int(by.scores.argmax()))
-        assert by.base_index == whole.base_index
+        assert by.base_index == beside.base_index
         assert np.isnan(by.trajectory[:, :-1]).all()  # only depth L is read
-        changed += by.corrected
-    assert changed > 0 or name == "pmi@0"
+        assert (by.content_free_scores is None) == (name != "contextual")
+    assert any(by.corrected for by in corrected) or name == "pmi@0"
 
 
 def test_sums_use_the_token_counts_of_each_prompt():
@@ -97,7 +107,7 @@ def test_sums_use_the_token_counts_of_each_prompt():
     given = evidence([-1, -1], [-2, -2], candidates=("né", "b"), tokens=tokens, blind_tokens=blind)
     assert pmi(FACTS, 1.0, "sum").scores(given).tolist() == [4, 1]
     np.testing.assert_allclose(pmi(FACTS, 1.0, "bytes").scores(given), [4 / 3, 1])
-    assert pmi(FACTS).scores(evidence([-1, -2])) is None
+    assert pmi(FACTS, 1.0).scores(evidence([-1, -2])) is None
 
 
 def passes_gate(decision: Decision, blind: np.ndarray) -> bool:
@@ -155,17 +165,11 @@ def test_the_gate_must_exceed_half_the_margin_and_the_minimum():
     assert (failed.value, failed.holds, operator) == (0.5, False, "base")
     small, _ = gate(1e-6, -1.0)
     assert small.threshold == 1e-4 and small.holds
-
-
-@pytest.mark.parametrize(("blind", "held"), [(-2.3, True), (-2.1, False), (-2.0, False)])
-def test_a_mix_is_gated_at_the_last_depth(blind, held):
-    t = np.array([-1.9, -0.5])  # sharper, and prefers the other candidate
-    # The last depth moves it by -2.1 - blind, which must exceed 1e-4.
-    verdict = trace_gated(Facts(4, 10, 2.0)).next(evidence([-2.0, -2.1], [-2.0, blind], t))
-    assert isinstance(verdict, Ruling)
-    assert verdict.operator == ("mix" if held else "base")
-    assert verdict.mixing == (1.0 if held else 0.0)
-    assert verdict.gates["question"].value == pytest.approx(-2.1 - blind)
+    t = np.array([-1.9, -0.5])  # a mix is gated at the last depth, which moves by -2.1 - blind
+    for blind, mixed in ((-2.3, ("mix", 1.0)), (-2.1, ("base", 0.0)), (-2.0, ("base", 0.0))):
+        verdict = trace_gated(Facts(4, 10, 2.0)).next(evidence([-2.0, -2.1], [-2.0, blind], t))
+        assert isinstance(verdict, Ruling) and (verdict.operator, verdict.mixing) == mixed
+        assert verdict.gates["question"].value == pytest.approx(-2.1 - blind)
 
 
 def test_a_missing_blind_prompt_is_an_error_or_keeps_the_models_answer():
@@ -183,25 +187,21 @@ def test_a_missing_blind_prompt_is_an_error_or_keeps_the_models_answer():
     assert "correction" not in decider(2.0).describe()
 
 
-def test_the_command_and_python_apply_a_correction():
-    candidates = ["grey wool boats.", "silver glass boats."]
-    item = Item("Question: Which craft? Answer:", candidates, blind_prompt="Answer:")
-    options = ["--prompt", item.prompt, "--blind-prompt", "Answer:"]
-    options += [x for c in candidates for x in ("--candidate", c)]
-    command = ["correct", *ORGANISM[:2], "--correction", "pmi@0.5", *options]
-    decision = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+def test_the_command_and_python_apply_a_correction(run):
+    item = Item("Question: Which craft? Answer:", ["wool boats", "glass"], blind_prompt="Answer:")
+    texts = ["--prompt", item.prompt, "--blind-prompt", "Answer:"]
+    texts += [x for c in item.candidates for x in ("--candidate", c)]
+    model = ("--model", "lastword/demo-organism", "--correction", "pmi@0.5")
+    decision = json.loads(run("correct", *model, *texts, "--json")[1])
     (expected,) = Decider.demo(correction="pmi@0.5").correct_many([item])
-    assert decision["method"] == decision["operator"] == "pmi@0.5"
+    assert decision["method"] == "pmi@0.5"
     assert decision["scores"] == pytest.approx(expected.scores.tolist(), abs=1e-5)
-    assert "The scores of pmi@0.5 decide." in CliRunner().invoke(app, command).stdout
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_run_with_a_correction_records_it_and_cannot_be_certified_as_trace(tmp_path):
-    """Check the records, their summary and the page of a run with `--correction`."""
-    runs, out = tmp_path / "runs", tmp_path / "out"
+    runs, organism = tmp_path / "runs", ["--model", "lastword/demo-organism"]
     options = ["--benchmark", "demo", "--limit", "12", "--out", str(runs), "--blind", "none"]
-    command = ["eval", *ORGANISM, "contextual", *options, "--json"]
+    command = ["eval", *organism, "--correction", "contextual", *options, "--json"]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     (summary,) = json.loads(done.stdout)
@@ -216,54 +216,20 @@ def test_a_run_with_a_correction_records_it_and_cannot_be_certified_as_trace(tmp
     assert set(records["operator"]) == {"contextual"} and not records["scores"].isna().any()
     right = [i.truthful[d.index] for i, d in zip(loaded, expected, strict=True) if i.truthful]
     assert summary["mc1"] == pytest.approx(np.mean(right))
-    assert summary["fired"]["contextual"] == 1 and summary["gain_mc1"][
-        "contextual"
-    ] == pytest.approx(summary["mc1"] - summary["mc1_base"])
+    assert summary["fired"]["contextual"] == 1
     assert json.loads(CliRunner().invoke(app, command).stdout) == [summary]
-    for other in (["eval", *ORGANISM[:2], *options], ["certify", str(runs)]):
+    for other in (["eval", *organism, *options], ["certify", str(runs)]):
         assert "contextual" in str(CliRunner().invoke(app, other).exception)
-    page = CliRunner().invoke(app, ["report", str(runs), "--out", str(out)])
-    assert page.exit_code == 0, page.output
-    assert "that of contextual" in (out / "index.html").read_text()
 
 
-FREE = ("w7 w3", "w7", "w7 w9 w3")
-
-
-def test_contextual_divides_by_the_content_free_distribution():
-    engine, correcting = decider(2.0), decider(2.0, "contextual")
-    with_free = [Item(i.prompt, i.candidates, content_free=FREE) for i in items()[:12]]
-    encoded: Any = engine.encode(with_free)
-    methods = resolve(["contextual"], engine.tracer.facts)
-    alone = engine.tracer.decide_group(encoded, Scope("base", methods=methods))
-    compared = [decision.methods for decision in alone]
-    carried = engine.decide_group(encoded, Scope(methods=methods))
-    changed = 0
-    for item, lone, beside, by in zip(
-        with_free, compared, carried, correcting.correct_many(with_free), strict=True
-    ):
-        free_scores = [engine.correct(prompt, item.candidates).base_scores for prompt in FREE]
-        free_probs = [np.exp(b) / sum(np.exp(b)) for b in free_scores]
-        b = engine.correct(item.prompt, item.candidates).base_scores
-        p = np.exp(b) / np.exp(b).sum()
-        expected = np.log(p) - np.log(sum(free_probs) / len(free_probs))
-        for scores in (lone["contextual"], beside.methods["contextual"], by.scores):
-            np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
-        assert beside.content_free_scores is not None
-        np.testing.assert_allclose(beside.content_free_scores, free_scores, rtol=1e-5, atol=1e-5)
-        assert by.blind_scores is None and np.isnan(by.trajectory[:, :-1]).all()
-        changed += by.corrected
-    assert changed
-
-
-def calls(answer: Any, labels: list[str]) -> Evidence:
+def calls(answer: Any, labels: list[str]) -> ItemReadings:
     return evidence(np.log(answer), candidates=tuple(labels))
 
 
 LABELS = ["red", "blue", "green"]
 
 
-def random_answers(count: int) -> list[Evidence]:
+def random_answers(count: int) -> list[ItemReadings]:
     """Return answers that favour one label, with the labels in random order."""
     rng = np.random.default_rng(0)
     answers = []
@@ -308,7 +274,7 @@ def test_a_running_mean_corrects_only_after_twenty_answers():
 
 
 def test_running_means_of_rare_label_sets_are_dropped():
-    small, counts = Running(frozenset([4]), most=2), []
+    small, counts = RunningMeans(most=2), []
     for labels in (["a", "b"], ["c", "d"], ["a", "b"], ["e", "f"], ["a", "b"], ["c", "d"]):
         ruling = small.next(calls([0.5, 0.5], labels))
         assert isinstance(ruling, Ruling)
@@ -330,8 +296,6 @@ def test_content_free_prompts_are_read_only_if_the_correction_needs_them():
 
 
 def test_a_certificate_applies_only_to_its_correction():
-    from lastword.methods import certified
-
     pmi, trace = (correction_of(name, FACTS) for name in ("pmi@1", "trace"))
     assert certified("pmi@1", {}, pmi, FACTS) is pmi
     assert certified("pmi@1", {}, trace, FACTS).name == "pmi@1"

@@ -1,8 +1,7 @@
 """Methods compared with TRACE: float64 references, releases, and a common contract."""
 
-import copy
+from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import families
@@ -13,22 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lastword import Item, Tracer
+from lastword import Decider, Item, Tracer
 from lastword.decide.batch import Scope
 from lastword.errors import InputError
-from lastword.methods import COMPARED, METHODS, correction_of, resolve
+from lastword.methods import COMPARED, METHODS, ItemReadings, Needs, correction_of, resolve
 from lastword.methods.contract import Facts, Method
 from lastword.methods.dola import Contrast, divergence, premature_depths
 from lastword.methods.sled import Evolution
 from lastword.rule.tile import Tile
-
-
-def same(z: torch.Tensor) -> torch.Tensor:
-    return z
-
-
-def capped(z: torch.Tensor) -> torch.Tensor:
-    return 5.0 * torch.tanh(z / 5.0)
 
 
 @cache
@@ -52,13 +43,12 @@ def compared(family: str) -> tuple[list[Any], list[dict[str, Any]]]:
     return encoded, scored(tracer(family), encoded, resolve(COMPARED, tracer(family).facts))
 
 
-@pytest.mark.parametrize(("family", "after"), [("llama", same), ("gpt2", same), ("gemma2", capped)])
-def test_peers_agree_with_their_formulas_in_float64(family, after):
-    model = copy.deepcopy(tracer(family).backbone.model).double()
-    norm = model.get_submodule(families.FAMILIES[family].norm)
+@pytest.mark.parametrize(("family", "cap"), [("llama", None), ("gpt2", None), ("gemma2", 5.0)])
+def test_peers_agree_with_their_formulas_in_float64(family, cap):
+    model, blocks = tracer(family).backbone.model, families.FAMILIES[family].blocks
     for item, scores in zip(*compared(family), strict=True):
         read = [
-            peer_reference.positions(model, norm, after, tokens, boundary)
+            peer_reference.positions(model, blocks, cap, tokens, boundary)
             for tokens, boundary in zip(item.prompt.sequences, item.prompt.boundaries, strict=True)
         ]
         for name, of in peer_reference.PEERS.items():
@@ -70,11 +60,11 @@ def test_peers_agree_with_their_formulas_in_float64(family, after):
 # float32: JayZhang42/SLED at 00067af (rate 2.5, scale 75), voidism/DoLa at 805230e.
 RELEASED: dict[str, tuple[Any, list[float]]] = {
     "sled": (
-        Evolution(4, (0, 1, 2, 3)),
+        Evolution((4,), (0, 1, 2, 3)),
         [-2.616248607635498, -5.395164489746094, -10.785270690917969, -119.81194305419922],
     ),
     "dola": (
-        Contrast(4, (0, 1, 2, 3)),
+        Contrast((4,), (0, 1, 2, 3)),
         [11.010009765625, 19.907106399536133, 26.046653747558594, 29.365161895751953],
     ),
 }
@@ -92,23 +82,13 @@ def test_scores_agree_with_the_releases(name):
     np.testing.assert_allclose(np.cumsum(scores.numpy()), expected, rtol=1e-5)
 
 
-def test_dola_selects_by_kl_from_the_mean_and_not_by_jensen_shannon():
-    late = np.log([0.5, 0.3, 0.15, 0.05])
-    # One layer moves much mass. The other gives almost none to a token that is likely at the end.
-    moved, denied = np.log([0.05, 0.15, 0.3, 0.5]), np.log([0.7, 1e-9, 0.22, 0.08])
-    kl = [peer_reference.dola_divergence(late, early) for early in (moved, denied)]
-    true = [peer_reference.jensen_shannon(late, early) for early in (moved, denied)]
-    assert np.argmax(kl) != np.argmax(true)
-    logits = {n: torch.tensor(z[None], dtype=torch.float32) for n, z in enumerate((moved, denied))}
-    tile = tile_of(torch.tensor(late[None], dtype=torch.float32), raw=logits)
-    assert int(Contrast(2, (0, 1)).chosen(tile)) == int(np.argmax(kl))
-
-
-def test_dola_takes_the_first_layer_on_ties():
+def test_the_first_of_equal_layers_and_the_lowest_of_equal_tokens_are_chosen():
     z = torch.randn(3, 11, generator=torch.Generator().manual_seed(0))
     early = torch.randn(3, 11, generator=torch.Generator().manual_seed(1))
     tile = tile_of(z, raw={1: early, 3: early.clone(), 5: early.clone()})
-    assert Contrast(6, (1, 3, 5)).chosen(tile).tolist() == [0, 0, 0]
+    assert Contrast((6,), (1, 3, 5)).chosen(tile).tolist() == [0, 0, 0]
+    tile = tile_of(torch.zeros(1, 9), raw={1: torch.arange(9.0)[None]})
+    assert Evolution((2,), (1,), k=4).evolved(tile)[0].tolist() == [[0, 1, 2, 3]]
 
 
 @given(st.integers(0, 2**31), st.floats(0.1, 60))
@@ -120,59 +100,32 @@ def test_divergence_agrees_with_the_sum_over_tokens(seed, scale):
     got = divergence(*(torch.tensor(x[None], dtype=torch.float32) for x in (late, early)))
     # The logits are rounded to float32: 60 nats to 4e-6.
     assert float(got) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    impossible = torch.tensor([[0.0, -200.0, -300.0]])
+    assert torch.isfinite(divergence(impossible, impossible)).all()
 
 
-def test_the_divergence_of_tokens_with_probability_zero_is_finite():
-    z = torch.tensor([[0.0, -200.0, -300.0]])
-    assert torch.isfinite(divergence(z, z)).all()
-
-
-@pytest.mark.parametrize("peak", [1.0, 30.0, 300.0])
-def test_sled_is_precise_if_a_layer_is_certain(peak):
+@pytest.mark.parametrize("peak", [None, 1.0, 30.0, 300.0])
+def test_sled_is_precise_if_a_layer_is_certain_or_has_no_direction(peak):
     draw = np.random.default_rng(5)
     z, early = draw.normal(size=(4, 211)), draw.normal(size=(2, 4, 211))
-    early[:, :, 7] += peak  # the probability of token 7 rounds to 1
-    z[:, 7] += 2.0
+    if peak is None:
+        early[:] = z  # d_n = 0: the steps are still made
+    else:
+        early[:, :, 7] += peak  # the probability of token 7 rounds to 1
+        z[:, 7] += 2.0
     z, early = z.astype(np.float32), early.astype(np.float32)
     tile = tile_of(torch.tensor(z), raw={n: torch.tensor(early[n]) for n in (0, 1)})
-    h = evolved(Evolution(2, (0, 1)), tile)
+    tokens, h = Evolution((2,), (0, 1)).evolved(tile)
+    evolved = torch.full_like(tile.logits[2], -100.0).scatter_(1, tokens, h)
     for row in range(4):
-        readings = [early[0][row].astype(float), early[1][row].astype(float)]
+        readings = [layer[row].astype(float) for layer in early]
         at = peer_reference.Position([z[row].astype(float)] * 3, readings, 0)
-        np.testing.assert_allclose(h[row], peer_reference.evolved(at), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(evolved[row], peer_reference.evolved(at), rtol=1e-5, atol=1e-5)
 
 
-def evolved(scorer: Evolution, tile: Tile) -> torch.Tensor:
-    """Return SLED's logits of all tokens, -100 outside the top k."""
-    top = scorer.evolved(tile)
-    return torch.full_like(tile.logits[2], -100.0).scatter_(1, top.tokens, top.h)
-
-
-def test_sled_continues_its_steps_if_no_layer_has_a_direction():
-    z = torch.randn(2, 50, generator=torch.Generator().manual_seed(0))
-    tile = tile_of(z, raw={0: z.clone(), 1: z.clone()})  # d_n = 0
-    h = evolved(Evolution(2, (0, 1), k=20), tile)
-    for row in range(2):
-        logits = z[row].double().numpy()
-        at = peer_reference.Position([logits] * 3, [logits] * 2, 0)
-        expected = peer_reference.evolved(at, k=20)
-        assert np.abs(expected - logits)[expected > -100].min() > 1e-3
-        np.testing.assert_allclose(h[row], expected, rtol=1e-5, atol=1e-5)
-
-
-def test_sled_selects_tied_tokens_by_lowest_id():
-    z = torch.zeros(1, 9)
-    tile = tile_of(z, raw={1: torch.arange(9.0)[None]})
-    assert Evolution(2, (1,), k=4).evolved(tile).tokens.tolist() == [[0, 1, 2, 3]]
-
-
-@pytest.mark.parametrize(
-    ("depth", "first", "last"), [(26, 13, 25), (32, 16, 30), (40, 20, 38), (60, 40, 58), (3, 1, 1)]
-)
-def test_premature_layers_are_every_second_depth_of_the_upper_half(depth, first, last):
-    layers = premature_depths(depth)
-    assert (layers[0], layers[-1]) == (first, last)
-    assert set(np.diff(layers)) <= {2} and depth not in layers
+@pytest.mark.parametrize(("depth", "first"), [(3, 1), (26, 13), (40, 20), (41, 21), (60, 40)])
+def test_premature_layers_are_every_second_depth_of_the_upper_half(depth, first):
+    assert premature_depths(depth) == tuple(range(first, depth, 2))
 
 
 @pytest.mark.parametrize("name", COMPARED)
@@ -228,18 +181,37 @@ def test_methods_on_the_trajectory_agree_with_their_definitions():
 
 
 def test_question_blind_scores_the_blind_prompt_or_nothing():
-    engine = tracer()
+    engine, bare = tracer(), Item("w5 w6 w7", ("w9 w10", "w11"))
     methods = resolve(["question-blind"], engine.facts)
-    candidates = ("w9 w10", "w11")
-    (blind, missing) = scores_of(
-        engine,
-        [Item("w5 w6 w7", candidates, blind_prompt="w5 w7"), Item("w5 w6 w7", candidates)],
-        methods,
-        "question-blind",
-    )
-    base = engine.correct("w5 w7", candidates).base_scores
+    some = [replace(bare, blind_prompt="w5 w7"), bare]
+    blind, missing = scores_of(engine, some, methods, "question-blind")
+    base = engine.correct("w5 w7", bare.candidates).base_scores
     np.testing.assert_allclose(blind, base, rtol=1e-6)
     assert missing is None
+
+
+def last_agreeing(readings: ItemReadings) -> np.ndarray:
+    """Return the scores of the last depth that agrees with the one after it."""
+    S = readings.trajectory.scores
+    choices = S.argmax(axis=0)
+    agreeing = np.flatnonzero(choices[:-1] == choices[1:])
+    return S[:, agreeing[-1]] if len(agreeing) else readings.trajectory.base
+
+
+def test_a_method_of_a_user_scores_and_corrects():
+    engine, items = tracer(), families.random_items(3, 4, candidates=(2, 3))
+    own = Method("last-agreeing", Needs(frozenset(range(engine.facts.depth + 1))), last_agreeing)
+    beside = engine.correct_many(items, methods={"own": own})
+    alone = Decider(engine, correction=own).correct_many(items)
+    whole = engine.decide_group(engine.encode(items), Scope("all"))
+    for compared, corrected, decision in zip(beside, alone, whole, strict=True):
+        S = decision.trajectory
+        agreeing = [d for d in range(6) if S[:, d].argmax() == S[:, d + 1].argmax()]
+        expected = S[:, agreeing[-1]] if agreeing else S[:, 6]
+        for scores in (compared.methods["own"], corrected.scores):
+            np.testing.assert_allclose(scores, expected, rtol=1e-5)
+        assert corrected.operator == "last-agreeing"
+        assert corrected.index == int(expected.argmax())
 
 
 def test_names_take_an_aggregation_and_a_fraction():
@@ -278,13 +250,9 @@ def test_invalid_names_are_refused(name, message):
             made()
 
 
-@pytest.mark.parametrize("name", ["dola", "sled"])
-def test_a_method_of_whole_vocabularies_is_no_correction(name):
-    with pytest.raises(InputError, match=f"{name} .*lastword compare"):
-        correction_of(name, facts(6))
-
-
-def test_methods_are_registered_and_compared_by_default_unless_they_need_other_prompts():
+def test_methods_are_compared_by_default_unless_they_need_other_prompts():
+    with pytest.raises(InputError, match="dola .*lastword compare"):
+        correction_of("dola", facts(6))
     when_named = {"pmi", "dcpmi", "trace-gated", "contextual", "batch-calibrated"}
     assert {m.partition("@")[0] for m in COMPARED} == set(METHODS) - when_named
 
@@ -301,12 +269,3 @@ def scores_of(
     engine: Tracer, items: list[Item], methods: dict[str, Method], name: str
 ) -> list[Any]:
     return [scores[name] for scores in scored(engine, engine.encode(items), methods)]
-
-
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
-
-
-def test_the_docs_list_every_method():
-    table = PAGE.partition("## The table")[2].partition("## ")[0]
-    for name in METHODS:
-        assert any(f"`{name}{option}`" in table for option in ("", "@FRACTION", "@LAMBDA")), name

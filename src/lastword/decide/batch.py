@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from lastword.errors import NonFiniteError
-from lastword.methods.contract import Evidence, Method, Needs
+from lastword.methods.contract import ItemReadings, Method, Needs
 from lastword.model.readout import HiddenStates, TokenScores
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Inputs, Scores, Trajectory
@@ -151,11 +151,11 @@ class Batch:
         depths = faults[faults >= 0]
         return NonFiniteError(int(depths[0])) if len(depths) else None
 
-    def evidence(self, item: int, method: str = "") -> Evidence:
+    def evidence(self, item: int, method: str = "") -> ItemReadings:
         """Return everything read of an item so far, with the token scores of `method`."""
         encoded, of_method = self._encoded[item], self._peers.get(method)
         blind, without = self.blind(item), encoded.blind
-        return Evidence(
+        return ItemReadings(
             candidates=encoded.item.candidates,
             tokens=np.array(encoded.prompt.candidate_tokens),
             trajectory=self.trajectory(item),

@@ -14,7 +14,7 @@ from lastword.decide.batch import Batch, Read, ReadPlan, Scope
 from lastword.decide.stream import OnError, answered
 from lastword.errors import InvariantError, ItemError, NonFiniteError
 from lastword.files.strict_json import strict
-from lastword.methods.contract import Evidence, Facts, Method
+from lastword.methods.contract import Facts, ItemReadings, Method
 from lastword.methods.trace import trace
 from lastword.model import embedded, loading
 from lastword.model.backbone import Backbone, Pooled
@@ -418,7 +418,7 @@ class Tracer:
         batch.read(range(len(encoded)), plan.step)
         return batch
 
-    def _next(self, evidence: Evidence, read: Read, correction: Method) -> Step | Ruling:
+    def _next(self, evidence: ItemReadings, read: Read, correction: Method) -> Step | Ruling:
         """Return the next step of an item in a reading mode, or the ruling."""
         trajectory = evidence.trajectory
         every = range(trajectory.depth + 1)

@@ -14,30 +14,25 @@ import numpy as np
 from scipy.special import log_softmax
 
 from lastword.errors import InputError
-from lastword.methods.contract import Aggregation, Evidence, Facts, Method, Needs
-from lastword.methods.names import method
+from lastword.methods.contract import Aggregation, Facts, ItemReadings, Method, Needs, method
 from lastword.rule.geometry import Scores, decisive_layer
 from lastword.rule.theta import depth_of
 
-_BASE, _BASELINE = "the model's answer", "a baseline"
+_BASELINE = "a baseline"
 
 
-@method("base-mean", "mean log-probability per token", f"{_BASE}: TRACE's b")
-def base_mean(facts: Facts) -> Method:
-    """Return the mean scores at depth L."""
-    return _mean_over("base-mean", [facts.depth], "mean")
+def _base(aggregation: Aggregation, summary: str, user: str) -> None:
+    """Register the scores at depth L with an aggregation."""
+    name = f"base-{aggregation}"
+
+    @method(name, summary, f"the model's answer: {user}")
+    def base(facts: Facts) -> Method:
+        return _mean_over(name, [facts.depth], aggregation)
 
 
-@method("base-sum", "summed log-probability", f"{_BASE}: lm-evaluation-harness, DoLa")
-def base_sum(facts: Facts) -> Method:
-    """Return the summed scores at depth L."""
-    return _mean_over("base-sum", [facts.depth], "sum")
-
-
-@method("base-bytes", "summed log-probability over UTF-8 bytes", f"{_BASE}: lm-evaluation-harness")
-def base_bytes(facts: Facts) -> Method:
-    """Return the summed scores at depth L over the candidate's bytes."""
-    return _mean_over("base-bytes", [facts.depth], "bytes")
+_base("mean", "mean log-probability per token", "TRACE's b")
+_base("sum", "summed log-probability", "lm-evaluation-harness, DoLa")
+_base("bytes", "summed log-probability over UTF-8 bytes", "lm-evaluation-harness")
 
 
 @method(
@@ -45,7 +40,6 @@ def base_bytes(facts: Facts) -> Method:
     "one earlier depth",
     _BASELINE,
     number="a fraction of depth",
-    needed=True,
     aggregates=True,
     compared="early-exit@0.75",
 )
@@ -69,7 +63,7 @@ def self_consistent(facts: Facts, aggregation: Aggregation = "mean") -> Method:
 def _mean_over(name: str, depths: Sequence[int], aggregation: Aggregation) -> Method:
     """Return the mean of S over some depths: log-probabilities in nats."""
 
-    def score(evidence: Evidence) -> Scores:
+    def score(evidence: ItemReadings) -> Scores:
         means = evidence.trajectory.scores[:, [*depths]].mean(axis=1)
         return evidence.aggregate(means, aggregation)
 
@@ -80,7 +74,7 @@ def _mean_over(name: str, depths: Sequence[int], aggregation: Aggregation) -> Me
 def decisive_only(facts: Facts) -> Method:
     """Return q = log pi at l*, for every item."""
 
-    def score(evidence: Evidence) -> Scores:
+    def score(evidence: ItemReadings) -> Scores:
         S = evidence.trajectory.scores
         scores: Scores = log_softmax(S[:, decisive_layer(S, facts.theta.eps_H)])
         return scores

@@ -4,12 +4,13 @@ It applies to many items with one label set: the mean shows which labels the mod
 the input. It hurts if one label is truly frequent, because the mean then reflects the truth; labels
 show which is the case. With the frozen means of a certificate the method is a pure function of the
 item. Without, it is fitted to a cell's items, or decides by the mean over the items so far
-(`Running`). It needs at least 20 items of a label set.
+(`RunningMeans`). It needs at least 20 items of a label set.
 
 Source: Zhou et al., 'Batch calibration' (ICLR 2024): softmax(b) minus its mean.
 """
 
 import json
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
@@ -19,8 +20,7 @@ import numpy as np
 from scipy.special import softmax
 
 from lastword.errors import CertificateError
-from lastword.methods.contract import Evidence, Facts, Method, Needs
-from lastword.methods.names import correction_of, method
+from lastword.methods.contract import Facts, ItemReadings, Method, Needs, correction_of, method
 from lastword.rule.geometry import Scores
 from lastword.rule.operators import Gate, Ruling, Step
 
@@ -47,45 +47,47 @@ def label_set(candidates: Sequence[str]) -> str:
 def batch_calibrated(facts: Facts, means: Means | None = None) -> Method:
     """Return softmax(b) - mean, with one mean per label set, or a running mean without means."""
 
-    def score(evidence: Evidence) -> Scores | None:
+    def score(evidence: ItemReadings) -> Scores | None:
         mean = (means or {}).get(label_set(evidence.candidates))
         return None if mean is None else _calibrated(evidence, np.array(mean))
 
-    def fit(items: Iterable[Evidence]) -> Method:
+    def fit(items: Iterable[ItemReadings]) -> Method:
         return batch_calibrated(facts, means_of(items))
 
     needs = Needs(frozenset([facts.depth]))
     if means is not None:
         return Method(NAME, needs, score)
-    return Method(NAME, needs, score, rule=Running(needs.depths).next, fit=fit)
+    return Method(NAME, needs, score, rule=RunningMeans().next, fit=fit)
 
 
-class Running:
-    """Batch calibration of a stream: the mean is over a label set's items so far.
+class RunningMeans:
+    """The means of softmax(b) over the items so far, by label set.
 
-    An answer depends on the items before it; its gate `seen` has their number. The first 19 items
-    of a label set get the base's answer. Beyond `most` label sets, the least recently used mean is
-    dropped.
+    As a correction of a stream, an answer depends on the items before it; its gate `seen` has their
+    number. The first 19 items of a label set get the base's answer. Beyond `most` label sets, the
+    least recently used mean is dropped.
     """
 
-    def __init__(self, depths: frozenset[int], most: int = MOST) -> None:
-        self.depths, self.most = depths, most
+    def __init__(self, most: float = MOST) -> None:
+        self.most = most
         self._sums: OrderedDict[str, tuple[int, Scores]] = OrderedDict()
         self._lock = Lock()
 
-    def next(self, evidence: Evidence) -> Step | Ruling:
+    def next(self, evidence: ItemReadings) -> Step | Ruling:
         """Read depth L, then return the scores minus the mean so far, which includes this item."""
         base = evidence.trajectory.base
         if np.isnan(base).any():
-            return Step(self.depths)
-        p = softmax(base)[_order(evidence.candidates)]
-        count, total = self._count(label_set(evidence.candidates), p)
+            return Step(frozenset([evidence.trajectory.depth]))
+        count, total = self.add(evidence)
         gates = {"seen": Gate(float(count), float(LEAST), count >= LEAST)}
         if count < LEAST:
             return Ruling("base", base, gates)
         return Ruling(NAME, _calibrated(evidence, total / count), gates)
 
-    def _count(self, name: str, p: Scores) -> tuple[int, Scores]:
+    def add(self, evidence: ItemReadings) -> tuple[int, Scores]:
+        """Count an item; return the number of items of its label set, and the sum over them."""
+        name = label_set(evidence.candidates)
+        p = softmax(evidence.trajectory.base)[_order(evidence.candidates)]
         with self._lock:
             count, total = self._sums.get(name, (0, 0.0))
             self._sums[name] = after = count + 1, total + p
@@ -94,16 +96,17 @@ class Running:
                 self._sums.popitem(last=False)  # the least recently used
             return after
 
+    def means(self) -> dict[str, tuple[float, ...]]:
+        """Return the means of the label sets with 20 items or more."""
+        return {n: tuple((s / m).tolist()) for n, (m, s) in self._sums.items() if m >= LEAST}
 
-def means_of(items: Iterable[Evidence]) -> dict[str, tuple[float, ...]]:
+
+def means_of(items: Iterable[ItemReadings]) -> dict[str, tuple[float, ...]]:
     """Return the means over these items, for label sets with 20 or more."""
-    sums: dict[str, Scores] = {}
-    counts: dict[str, int] = {}
+    running = RunningMeans(most=math.inf)
     for evidence in items:
-        name, p = label_set(evidence.candidates), softmax(evidence.trajectory.base)
-        sums[name] = sums.get(name, 0.0) + p[_order(evidence.candidates)]
-        counts[name] = counts.get(name, 0) + 1
-    return {n: tuple((s / counts[n]).tolist()) for n, s in sums.items() if counts[n] >= LEAST}
+        running.add(evidence)
+    return running.means()
 
 
 def certified(name: str, means: Means, requested: Method, facts: Facts) -> Method:
@@ -130,7 +133,7 @@ def certified(name: str, means: Means, requested: Method, facts: Facts) -> Metho
     return batch_calibrated(facts, means)
 
 
-def _calibrated(evidence: Evidence, mean: Scores) -> Scores:
+def _calibrated(evidence: ItemReadings, mean: Scores) -> Scores:
     """Return softmax(b) - mean; the mean is in the order of the sorted texts."""
     expected = np.empty(len(mean))
     expected[_order(evidence.candidates)] = mean

@@ -13,8 +13,7 @@ equal.
 import numpy as np
 from scipy.special import log_softmax, logsumexp
 
-from lastword.methods.contract import Evidence, Facts, Method, Needs
-from lastword.methods.names import method
+from lastword.methods.contract import Facts, ItemReadings, Method, Needs, method
 from lastword.rule.geometry import Scores
 
 
@@ -27,7 +26,7 @@ from lastword.rule.geometry import Scores
 def contextual(facts: Facts) -> Method:
     """Return log softmax(b) - log mean over content-free inputs of softmax(b after it), in nats."""
 
-    def score(evidence: Evidence) -> Scores | None:
+    def score(evidence: ItemReadings) -> Scores | None:
         if (b := evidence.content_free) is None:
             return None
         prior = log_softmax(logsumexp(log_softmax(b, axis=1), axis=0))

@@ -1,13 +1,13 @@
-"""The contract of `lastword.methods`: a method, the readings that it requests, and the evidence.
+"""Methods: the readings that they request and are given, their names, and options after `@`.
 
 A method is made from facts of the model, declares the readings that it needs, and scores items. It
 never runs a model: one pass reads everything that all methods of a comparison need. A method that
 needs no whole vocabularies can also decide items: as a correction.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -69,7 +69,7 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ItemReadings:
     """The readings of one item. Scores are mean log-probabilities per token, in nats.
 
     Attributes:
@@ -116,7 +116,7 @@ class Evidence:
 def aggregate(
     means: Padded, aggregation: Aggregation, tokens: np.ndarray | None, sizes: np.ndarray
 ) -> Padded:
-    """Convert means over tokens as `Evidence.aggregate` does, for one item or many."""
+    """Convert means over tokens as `ItemReadings.aggregate` does, for one item or many."""
     if aggregation == "mean":
         return means
     sums: Padded = means * tokens
@@ -141,12 +141,12 @@ class Method:
 
     name: str
     needs: Needs
-    score: Callable[[Evidence], Scores | None] | None = None
+    score: Callable[[ItemReadings], Scores | None] | None = None
     aggregation: Aggregation = "mean"
-    rule: Callable[[Evidence], Step | Ruling] | None = None
-    fit: Callable[[Iterable[Evidence]], "Method"] | None = None
+    rule: Callable[[ItemReadings], Step | Ruling] | None = None
+    fit: Callable[[Iterable[ItemReadings]], "Method"] | None = None
 
-    def scores(self, evidence: Evidence) -> Scores | None:
+    def scores(self, evidence: ItemReadings) -> Scores | None:
         """Return one score per candidate, higher is better; None if it does not apply."""
         if self.score is not None:
             return self.score(evidence)
@@ -155,7 +155,7 @@ class Method:
         assert isinstance(verdict, Ruling)
         return verdict.scores
 
-    def next(self, evidence: Evidence) -> Step | Ruling:
+    def next(self, evidence: ItemReadings) -> Step | Ruling:
         """Return the next step to read, or the ruling.
 
         Raises:
@@ -188,7 +188,7 @@ class Method:
 def by_tokens(name: str, scorer: TokenScorer, aggregation: Aggregation) -> Method:
     """Return the method of a token scorer."""
 
-    def score(evidence: Evidence) -> Scores:
+    def score(evidence: ItemReadings) -> Scores:
         assert evidence.token_scores is not None
         return evidence.aggregate(evidence.token_scores, aggregation)
 
@@ -206,3 +206,115 @@ def require_pure(method: Method) -> None:
             f"{method.name} depends on earlier items, which is not possible here: `lastword "
             f"compare --method {method.name}` uses the mean of all, a certificate a fixed one"
         )
+
+
+# Names
+
+Make = TypeVar("Make", bound=Callable[..., Method])
+
+
+class MethodEntry(NamedTuple):
+    """A registered method.
+
+    Attributes:
+        make: Function that makes the method from facts of the model and, if it has one, a number.
+        number: Description of the number after `@`; empty if it takes none.
+        aggregates: True if it accepts `@sum`, `@mean` and `@bytes`.
+        compared: The name by which it is compared by default; empty if only by request.
+    """
+
+    make: Callable[..., Method]
+    summary: str
+    source: str
+    number: str
+    aggregates: bool
+    compared: str
+
+
+METHODS: dict[str, MethodEntry] = {}
+
+
+def method(
+    name: str,
+    summary: str,
+    source: str,
+    *,
+    number: str = "",
+    aggregates: bool = False,
+    compared: str | None = None,
+) -> Callable[[Make], Make]:
+    """Return a decorator that registers a function that makes a method; see `MethodEntry`.
+
+    It is compared by default under its name, unless `compared` is another name or empty.
+    """
+
+    def register(make: Make) -> Make:
+        by_default = name if compared is None else compared
+        METHODS[name] = MethodEntry(make, summary, source, number, aggregates, by_default)
+        return make
+
+    return register
+
+
+def entry(name: str) -> MethodEntry:
+    """Return a registered method by its full name, which may include options.
+
+    Raises:
+        InputError: No such method.
+    """
+    plain = name.partition("@")[0]
+    if plain not in METHODS:
+        raise InputError(f"no method {plain}; known: {', '.join(METHODS)}")
+    return METHODS[plain]
+
+
+def resolve(names: Sequence[str], facts: Facts) -> dict[str, Method]:
+    """Return methods by their full names, in order, each once.
+
+    Raises:
+        InputError: No such method, or an option that it does not take.
+    """
+    return {name: _make(name, facts) for name in dict.fromkeys(names)}
+
+
+def correction_of(name: str, facts: Facts) -> Method:
+    """Return a method that can decide items.
+
+    Raises:
+        InputError: No such method, or one that needs whole vocabularies.
+    """
+    correction = _make(name, facts)
+    if correction.needs.token_scorer is not None:
+        raise InputError(
+            f"{name} needs the whole vocabulary, so it is not a correction: use `lastword compare`"
+        )
+    return correction
+
+
+def _make(name: str, facts: Facts) -> Method:
+    row = entry(name)
+    aggregation: dict[str, Aggregation] = {}
+    numbers: list[float] = []
+    for text in name.split("@")[1:]:
+        if row.aggregates and text in AGGREGATIONS and not aggregation:
+            aggregation["aggregation"] = text
+        elif row.number and not numbers:
+            numbers.append(_number(text, name, row))
+        else:
+            raise InputError(f"method {name} takes no @{text}; {_options(row)}")
+    if row.number and not numbers:
+        raise InputError(f"method {name} needs {row.number}: {name}@0.75")
+    return replace(row.make(facts, *numbers, **aggregation), name=name)
+
+
+def _options(row: MethodEntry) -> str:
+    options = [row.number] if row.number else []
+    options += [f"one of {', '.join(AGGREGATIONS)}"] * row.aggregates
+    return f"it takes {' and '.join(options) or 'no option'}"
+
+
+def _number(text: str, name: str, row: MethodEntry) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InputError(f"method {name}: expected {row.number}, got {text!r}") from error

@@ -23,8 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lastword.methods.contract import Aggregation, Facts, Method, by_tokens
-from lastword.methods.names import method
+from lastword.methods.contract import Aggregation, Facts, Method, by_tokens, method
 from lastword.rule.tile import Tile
 
 
@@ -33,32 +32,24 @@ class Contrast:
     """s of the predicted tokens.
 
     Attributes:
-        premature: Candidate premature layers, read without the final norm.
+        depths: Depth L.
+        raw_depths: Candidate premature layers, read without the final norm.
     """
 
-    last: int
-    premature: tuple[int, ...]
-
-    @property
-    def depths(self) -> tuple[int, ...]:
-        """Depth L."""
-        return (self.last,)
-
-    @property
-    def raw_depths(self) -> tuple[int, ...]:
-        """The premature layers."""
-        return self.premature
+    depths: tuple[int]
+    raw_depths: tuple[int, ...]
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
         """Return s[token] at each predicted token: a difference of log-probabilities, in nats."""
         early = torch.stack(
             [
                 tile.raw[n][tile.row, tile.token] - tile.raw_log_z(n)[tile.row, 0]
-                for n in self.premature
+                for n in self.raw_depths
             ]
         )
         picks = self.chosen(tile)[tile.row]
-        late = tile.logits[self.last][tile.row, tile.token] - tile.log_z[self.last][tile.row, 0]
+        (last,) = self.depths
+        late = tile.logits[last][tile.row, tile.token] - tile.log_z[last][tile.row, 0]
         return late - early.gather(0, picks[None])[0]
 
     def chosen(self, tile: Tile) -> Int[Tensor, " rows"]:
@@ -66,13 +57,11 @@ class Contrast:
         return tile.once(self, lambda: self._divergent(tile))
 
     def _divergent(self, tile: Tile) -> Int[Tensor, " rows"]:
-        picks = []
+        (last,), picks = self.depths, []
         for rows in tile.strips():
-            late = tile.logits[self.last][rows] - tile.log_z[self.last][rows]
-            divergences = [
-                divergence(late, tile.raw[n][rows] - tile.raw_log_z(n)[rows])
-                for n in self.premature
-            ]
+            late = tile.logits[last][rows] - tile.log_z[last][rows]
+            early = (tile.raw[n][rows] - tile.raw_log_z(n)[rows] for n in self.raw_depths)
+            divergences = [divergence(late, each) for each in early]
             picks.append(torch.stack(divergences).argmax(dim=0))  # the first on ties
         return torch.cat(picks)
 
@@ -104,5 +93,5 @@ def premature_depths(depth: int) -> tuple[int, ...]:
 )
 def dola(facts: Facts, aggregation: Aggregation = "sum") -> Method:
     """Return the contrast with early layers that are read without the final norm."""
-    scorer = Contrast(facts.depth, premature_depths(facts.depth))
+    scorer = Contrast((facts.depth,), premature_depths(facts.depth))
     return by_tokens("dola", scorer, aggregation)

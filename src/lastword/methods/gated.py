@@ -12,8 +12,7 @@ hindsight.
 
 from dataclasses import replace
 
-from lastword.methods.contract import Evidence, Facts, Method, Needs
-from lastword.methods.names import method
+from lastword.methods.contract import Facts, ItemReadings, Method, Needs, method
 from lastword.methods.trace import trace
 from lastword.rule.operators import Gate, Ruling, Step
 
@@ -30,7 +29,7 @@ def trace_gated(facts: Facts) -> Method:
     """Return u of the router's operator if the question favours its answer, else b."""
     ungated = trace(facts)
 
-    def rule(evidence: Evidence) -> Step | Ruling:
+    def rule(evidence: ItemReadings) -> Step | Ruling:
         verdict = ungated.next(evidence)
         if isinstance(verdict, Step):
             return verdict
@@ -41,7 +40,7 @@ def trace_gated(facts: Facts) -> Method:
     return Method("trace-gated", Needs(every, t=True, blind=every), rule=rule)
 
 
-def _gated(verdict: Ruling, evidence: Evidence, e: int, o: int) -> Step | Ruling:
+def _gated(verdict: Ruling, evidence: ItemReadings, e: int, o: int) -> Step | Ruling:
     """Return the blind reading at the deciding depth, or the ruling with the gate."""
     blind, S = evidence.blind, evidence.trajectory
     depth = {"early": 0, "mix": S.depth}.get(verdict.operator, verdict.decisive_layer)

@@ -11,8 +11,7 @@ Context-aware decoding with alpha is LAMBDA = alpha / (1 + alpha), except for it
 import math
 
 from lastword.errors import InputError
-from lastword.methods.contract import Aggregation, Evidence, Facts, Method, Needs
-from lastword.methods.names import method
+from lastword.methods.contract import Aggregation, Facts, ItemReadings, Method, Needs, method
 from lastword.rule.geometry import Scores
 
 _SOURCE = "Holtzman et al., EMNLP 2021"
@@ -23,11 +22,10 @@ _SOURCE = "Holtzman et al., EMNLP 2021"
     "the base less LAMBDA times the base without the question",
     _SOURCE,
     number="LAMBDA",
-    needed=True,
     aggregates=True,
     compared="",
 )
-def pmi(facts: Facts, weight: float = 1.0, aggregation: Aggregation = "mean") -> Method:
+def pmi(facts: Facts, weight: float, aggregation: Aggregation = "mean") -> Method:
     """Return b - LAMBDA q, with q the base scores after the blind prompt, in nats.
 
     Raises:
@@ -36,7 +34,7 @@ def pmi(facts: Facts, weight: float = 1.0, aggregation: Aggregation = "mean") ->
     if not 0 <= weight < math.inf:
         raise InputError(f"pmi takes a LAMBDA of 0 or more, not {weight}")
 
-    def score(evidence: Evidence) -> Scores | None:
+    def score(evidence: ItemReadings) -> Scores | None:
         if evidence.blind is None:
             return None
         b = evidence.aggregate(evidence.trajectory.base, aggregation)

@@ -19,14 +19,14 @@ q is 0, and the steps are still made.
 Scores are sums of log_softmax(h): the release with --post_softmax (line 228).
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lastword.methods.contract import Aggregation, Facts, Method, by_tokens
-from lastword.methods.names import method
+from lastword.methods.contract import Aggregation, Facts, Method, by_tokens, method
 from lastword.rule.scorer import top_k
 from lastword.rule.tile import Logits, Tile
 
@@ -35,81 +35,47 @@ TINY = 1e-8  # minimum product of norms, to avoid 0/0
 
 
 @dataclass(frozen=True)
-class Evolved:
-    """The evolved logits of the top k tokens per row.
-
-    Attributes:
-        tokens: I, ascending [rows, k].
-        h: Their evolved logits [rows, k].
-    """
-
-    tokens: Int[Tensor, "rows k"]
-    h: Float[Tensor, "rows k"]
-    vocabulary: int
-
-    def at(
-        self, row: Int[Tensor, " targets"], token: Int[Tensor, " targets"]
-    ) -> Float[Tensor, " targets"]:
-        """Return h of any tokens of the vocabulary."""
-        is_it = self.tokens[row] == token[:, None]
-        return torch.where(is_it.any(dim=-1), (self.h[row] * is_it).sum(dim=-1), OUTSIDE)
-
-    def log_z(self) -> Float[Tensor, " rows"]:
-        """Return the log-sum-exp of h over V; every token outside I counts as -100."""
-        inside = self.h.logsumexp(dim=-1)
-        outside = self.vocabulary - self.h.shape[1]
-        if outside == 0:
-            return inside
-        rest = torch.full_like(inside, OUTSIDE) + torch.log(torch.tensor(float(outside)))
-        return torch.logaddexp(inside, rest)
-
-
-@dataclass(frozen=True)
 class Evolution:
     """The token scorer of `sled`.
 
     Attributes:
-        premature: The layers n.
+        depths: Depth L.
+        raw_depths: The layers n.
         k: Size of I.
         alpha: Size of the first step.
         steps: T, the number of steps.
     """
 
-    last: int
-    premature: tuple[int, ...]
+    depths: tuple[int]
+    raw_depths: tuple[int, ...]
     k: int = 75
     alpha: float = 2.5
     steps: int = 10
 
-    @property
-    def depths(self) -> tuple[int, ...]:
-        """Depth L."""
-        return (self.last,)
-
-    @property
-    def raw_depths(self) -> tuple[int, ...]:
-        """The premature layers."""
-        return self.premature
-
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
         """Return log_softmax(h)[token] at each predicted token."""
-        evolved = self.evolved(tile)
-        return evolved.at(tile.row, tile.token) - evolved.log_z()[tile.row]
+        tokens, h = self.evolved(tile)
+        is_it = tokens[tile.row] == tile.token[:, None]
+        at = torch.where(is_it.any(dim=-1), (h[tile.row] * is_it).sum(dim=-1), OUTSIDE)
+        log_z = h.logsumexp(dim=-1)  # over V, where every token outside I counts as -100
+        if outside := tile.logits[self.depths[0]].shape[1] - h.shape[1]:
+            log_z = torch.logaddexp(log_z, torch.full_like(log_z, OUTSIDE + math.log(outside)))
+        return at - log_z[tile.row]
 
-    def evolved(self, tile: Tile) -> Evolved:
-        """Return the evolved logits of a tile."""
+    def evolved(self, tile: Tile) -> tuple[Int[Tensor, "rows k"], Float[Tensor, "rows k"]]:
+        """Return the tokens of I, ascending, and their evolved logits h, for each row."""
         parts = [self._evolve_strip(tile, rows) for rows in tile.strips()]
         tokens, h = (torch.cat(x) for x in zip(*parts, strict=True))
-        return Evolved(tokens, h, tile.logits[self.last].shape[1])
+        return tokens, h
 
     def _evolve_strip(
         self, tile: Tile, rows: slice
     ) -> tuple[Int[Tensor, "strip k"], Float[Tensor, "strip k"]]:
-        z_L = tile.logits[self.last][rows]
+        z_L = tile.logits[self.depths[0]][rows]
         k = min(self.k, z_L.shape[1])
         tokens = top_k(z_L, k).nonzero()[:, 1].reshape(-1, k)  # ascending in each row
         agreed = torch.zeros_like(z_L[:, :k])
-        for n in self.premature:
+        for n in self.raw_depths:
             agreed += _agreement(tile.raw[n][rows], tile.raw_log_z(n)[rows], z_L, tokens)
         total = agreed.sum(dim=-1, keepdim=True)
         q = agreed / torch.where(total == 0, 1.0, total)
@@ -161,4 +127,4 @@ def _agreement(
 )
 def sled(facts: Facts, aggregation: Aggregation = "sum") -> Method:
     """Return the scores by logits that every earlier depth has moved."""
-    return by_tokens("sled", Evolution(facts.depth, tuple(range(facts.depth))), aggregation)
+    return by_tokens("sled", Evolution((facts.depth,), tuple(range(facts.depth))), aggregation)

@@ -5,8 +5,7 @@ It applies to every item and corrects only if its gates hold. Its scores are tho
 decisive layer.
 """
 
-from lastword.methods.contract import Facts, Method, Needs
-from lastword.methods.names import method
+from lastword.methods.contract import Facts, Method, Needs, method
 from lastword.rule.router import next_step
 
 

@@ -17,7 +17,7 @@ from lastword.records.metrics import Rows
 from lastword.rule.theta import Theta
 
 if TYPE_CHECKING:
-    from lastword.methods.contract import Evidence, Facts, Method
+    from lastword.methods.contract import Facts, ItemReadings, Method
 
 _ENDS = (
     *("candidates", "candidate_tokens", "blind_tokens"),
@@ -67,7 +67,7 @@ def derive(cell: Cell, methods: "Mapping[str, Method]") -> dict[str, Rows]:
     return scores
 
 
-def evidence(cell: Cell, methods: "Mapping[str, Method]") -> "Iterator[tuple[int, Evidence]]":
+def evidence(cell: Cell, methods: "Mapping[str, Method]") -> "Iterator[tuple[int, ItemReadings]]":
     """Yield the index of each answered item, and the readings of it that these methods need."""
     needs = [method.needs for method in methods.values()]
     depths = frozenset[int]().union(*(n.depths | n.blind for n in needs))
@@ -77,16 +77,16 @@ def evidence(cell: Cell, methods: "Mapping[str, Method]") -> "Iterator[tuple[int
             yield int(place), _evidence(without_nan(row), max(depths))
 
 
-def _evidence(row: Row, depth: int) -> "Evidence":
+def _evidence(row: Row, depth: int) -> "ItemReadings":
     """Return the readings in a record; depths that were not read are nan before the last one."""
-    from lastword.methods.contract import Evidence
+    from lastword.methods.contract import ItemReadings
     from lastword.rule.geometry import Trajectory
 
     blind, free = row["blind_scores"], row["content_free_scores"]
     S, B = row.get("trajectory"), row.get("blind_trajectory")
     S = Trajectory.at_end(row["base_scores"], depth).scores if S is None else S
     B = Trajectory.at_end(blind, depth).scores if B is None and blind is not None else B
-    return Evidence(
+    return ItemReadings(
         candidates=tuple(row["candidates"]),
         tokens=row["candidate_tokens"],
         trajectory=Trajectory(S, row.get("t_scores")),

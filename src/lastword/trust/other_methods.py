@@ -19,7 +19,7 @@ from lastword.rule.geometry import Trajectory
 from lastword.trust.policy import BATCH, GATED, TRACE
 
 if TYPE_CHECKING:
-    from lastword.methods.contract import Evidence, Method
+    from lastword.methods.contract import ItemReadings, Method
 
 Means = Mapping[str, tuple[float, ...]]
 
@@ -77,15 +77,15 @@ def resolved(
 def means(cells: Iterable[Cell]) -> Means:
     """Return the mean of softmax(b) of each label set that enough items share."""
     from lastword.methods.batch_calibrated import means_of
-    from lastword.methods.contract import Evidence
+    from lastword.methods.contract import ItemReadings
 
-    def base_scores() -> "Iterator[Evidence]":
+    def base_scores() -> "Iterator[ItemReadings]":
         for cell in cells:
             for items, table in cell.pieces("candidates"):
                 texts = table["candidates"].to_pylist()
                 for place, candidates in zip(items.tolist(), texts, strict=True):
                     S = Trajectory(cell.base_scores(place)[:, None])
-                    yield Evidence(tuple(candidates), np.zeros(0, np.int64), S)
+                    yield ItemReadings(tuple(candidates), np.zeros(0, np.int64), S)
 
     return means_of(base_scores())
 
