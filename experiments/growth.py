@@ -55,7 +55,8 @@ def measure(model: str, count: int, budget: float) -> dict[str, dict[str, float]
     from lastword.trust.policy import CERTIFIABLE
     from lastword.trust.terms import Terms
     from lastword.tryout.labels import read_labels
-    from lastword.tryout.run import ready
+    from lastword.tryout.material import TryJob
+    from lastword.tryout.run import run
     from lastword.tryout.table_options import TableOptions
 
     stages: dict[str, dict[str, float]] = {}
@@ -79,9 +80,10 @@ def measure(model: str, count: int, budget: float) -> dict[str, dict[str, float]
         stage("reading the table")
         labels = read_labels(table, TableOptions(instructions="Which team?"))
         stage("making ready")
-        job = ready(tracer, labels, Terms(methods=CERTIFIABLE, promise="gain"), budget=budget)
+        terms = Terms(methods=CERTIFIABLE, promise="gain")
+        job = TryJob(tracer, labels, terms, budget=budget)
         job.plan()
-        job.run(Path(folder) / "out", stage=stage)
+        run(job, Path(folder) / "out", stage=stage)
         stage("")
     return stages
 

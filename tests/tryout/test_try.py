@@ -33,13 +33,14 @@ from lastword.trust.automation import Estimate
 from lastword.trust.certificate import Certificate
 from lastword.trust.terms import Terms
 from lastword.tryout.labels import read_labels
-from lastword.tryout.run import ready, try_labels
+from lastword.tryout.material import TryJob
+from lastword.tryout.run import prepare, try_labels
 from lastword.tryout.table_options import TableOptions
 from lastword.tryout.verdict import (
-    Answered,
     Class,
     Examples,
     Guarantee,
+    ShareAnswered,
     Standing,
     Standings,
     Verdict,
@@ -199,19 +200,6 @@ def test_rows_beyond_the_models_context_are_noted(caplog: pytest.LogCaptureFixtu
     assert any(line.startswith(note) for line in verdict.table.notes) and note in caplog.text
     with pytest.raises(InputError, match="no example can be read; the first one: "):
         try_labels(rows(*range(12)), Tracer.demo())
-
-
-def test_near_copies_are_noted_unless_they_have_groups() -> None:
-    letters = ["my parcel has not come for nine days and i want my money back now please"]
-    letters += [letters[0].replace("nine", "ten"), "Where is it?", "where is it"]
-    rows = [
-        {"Nr": f"T{i}", "text": text, "team": ["Lager", "Kasse"][i % 2]}
-        for i, text in enumerate(letters + [f"word{i} stands alone here {i}" for i in range(8)])
-    ]
-    (near,) = [line for line in read_labels(rows).notes if line.startswith("near copies")]
-    assert "4 rows in 2 groups (rows T0 and T1; rows T2 and T3)" in near
-    grouped = [row | {"group": str(i // 2)} for i, row in enumerate(rows)]
-    assert not any("near copies" in line for line in read_labels(grouped).notes)
 
 
 def test_options_are_read_from_a_column_of_lists() -> None:
@@ -416,7 +404,7 @@ def double(
         Examples("m", 100),
         Standings(lines, best, **contest),
         Guarantee(**terms | parts.get("certificate", {})),
-        Answered(estimates, **parts.get("answered", {})),
+        ShareAnswered(estimates, **parts.get("answered", {})),
     )
 
 
@@ -424,9 +412,9 @@ def test_the_words_of_verdicts(golden: Callable[[str, str], None]) -> None:
     words, probe = {"bag of words": 0.7}, {"probe@3": 0.8}
     prompts = (
         Standing("decide/listed", 0.5, 0.4, 0.6, 3, 4, 1.0, items=77),
-        Standing("4 examples + probe", 0.75, 0.7, 0.8, 15, 3, 0.01, items=77),
+        Standing("4 examples", 0.75, 0.7, 0.8, 15, 3, 0.01, items=77),
     )
-    cheaper = {"cheaper": "probe@minilm:6", "saves": 0.91}
+    cheaper = {"cheaper": "probe@minilm:6", "saves": 0.91, "shown": ("probe@minilm:6", "probe@3")}
     unequal = (Class("a", 60, 0.5, 0.6), Class("b", 40, 0.5, 0.275))
     proven = {"error": 0.1, "share": 0.55, "threshold": 0.8, "tested": 50}
     verdicts = [
@@ -451,7 +439,8 @@ def test_the_words_of_verdicts(golden: Callable[[str, str], None]) -> None:
 
 def test_options_that_differ_by_row_get_a_trajectory_probe() -> None:
     rows = table(120)
-    trial = ready(Tracer.demo(), read_labels(rows), Terms(methods=("trace",)), budget=0.0).prepare()
+    terms = Terms(methods=("trace",))
+    trial = prepare(TryJob(Tracer.demo(), read_labels(rows), terms, budget=0.0))
     contest, standings = trial.contest, trial.conclude().contest
     assert contest is not None
     probe = contest.probe

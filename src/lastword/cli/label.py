@@ -64,7 +64,7 @@ def label(
         text_column, label_column, choices, describe, instructions, id_column, encoding, group
     )
     with waiting("reading the table"):
-        from lastword.service.labelling import Labels, create_label_app
+        from lastword.service.labelling import LabelService, create_label_app
         from lastword.service.server import run
         from lastword.trust.policy import CERTIFIABLE
         from lastword.trust.terms import Terms
@@ -86,7 +86,7 @@ def label(
             # A text-mode browser would block the server until it is closed.
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
-    service = Labels(job, port, started)
+    service = LabelService(job, port, started)
     run(create_label_app(service))
     labelling, progress = job.labelling, job.progress
     if service.error is not None:
@@ -95,7 +95,7 @@ def label(
         typer.echo(printable(line))
     if not progress.ended:
         typer.echo(
-            f"{len(labelling.labels)} of {len(labelling.rows)} rows of this round are labelled."
+            f"{len(labelling.done)} of {len(labelling.rows)} rows of this round are labelled."
         )
     if progress.page is not None:
         typer.echo(f"All results, with every row: {printable(str(progress.page))}")

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -64,13 +64,6 @@ def try_(
             help="Fit and rank by accuracy, or balanced: by the mean recall over classes."
         ),
     ] = "accuracy",
-    prefer: Annotated[
-        Literal["accurate", "cheap"],
-        typer.Option(
-            help="Recommend the most accurate method, or the cheapest one within half a standard "
-            "error of it."
-        ),
-    ] = "accurate",
     encoder: opt.Contestants = None,
     yes: opt.Yes = False,
     out: Annotated[
@@ -88,10 +81,12 @@ def try_(
         text_column, label_column, choices, describe, instructions, id_column, encoding, group
     )
     with waiting("reading the table"):
+        from lastword.probes.probe import encoder_name
         from lastword.trust.policy import CERTIFIABLE
         from lastword.trust.terms import Terms
+        from lastword.tryout.material import TryJob
         from lastword.tryout.rounds import read_trial
-        from lastword.tryout.run import ready
+        from lastword.tryout.run import run
         from lastword.tryout.words import lines
 
         terms = Terms(alpha, delta, error, methods=CERTIFIABLE, promise=promise)
@@ -103,18 +98,9 @@ def try_(
     names = encoders(encoder, yes=yes, needed=model is None) if labels.question else []
     tracer = None if model is None else load_decider(load_options(model, loading)).tracer
     with waiting("making ready"):
-        readers = load_encoders(names, load_options(model or "", loading))
-        job = ready(
-            tracer,
-            labels,
-            terms,
-            template=template,
-            budget=seconds,
-            readers=readers,
-            named=[reader.name.rsplit("/", 1)[-1] for reader in readers if encoder],
-            objective=objective,
-            prefer=prefer,
-        )
+        readers = tuple(load_encoders(names, load_options(model or "", loading)))
+        named = tuple(encoder_name(reader.name) for reader in readers if encoder)
+        job = TryJob(tracer, labels, terms, template, seconds, readers, named, objective)
         plan = job.plan()
     for line in plan:
         say(line)
@@ -122,8 +108,8 @@ def try_(
         say("Options differ by row, so no sentence encoder takes part")
     elif not readers and labels.question is not None:
         say("No sentence encoder takes part: `lastword get minilm` fetches one (83 MB)")
-    with counting(f"{labels.name} on {model or names[0]}", job.answers) as countdown:
-        verdict = job.run(out, countdown.advance, countdown.stage)
+    with counting(f"{labels.name} on {model or names[0]}", len(labels.rows)) as countdown:
+        verdict = run(job, out, countdown.advance, countdown.stage)
     if json:
         typer.echo(to_json(verdict.to_dict()))
         return

@@ -8,7 +8,6 @@ verdict.
 
 import secrets
 import signal
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from fastapi import FastAPI, Response
 from fastapi.responses import FileResponse
 from pydantic import BaseModel, ConfigDict
 
+from lastword.errors import InputError
 from lastword.service.app import add_dialects, lifespan
 from lastword.service.application import Application
 from lastword.service.call import json_of
@@ -37,7 +37,7 @@ _RESULT_POLICY = (  # the page has a stricter one, which allows only its scripts
 )
 
 
-class Labels(Application):
+class LabelService(Application):
     """A table that a user labels, with the thread that trains and tests the probe.
 
     Args:
@@ -105,7 +105,7 @@ class GoOnBody(_Body):
     more: bool
 
 
-def create_label_app(service: Labels) -> FastAPI:
+def create_label_app(service: LabelService) -> FastAPI:
     """Return the application of a labelling page; its `state.service` ends with its lifespan."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     app.state.service = service
@@ -128,6 +128,9 @@ class _Routes:
         return json_of(self._state())
 
     async def label(self, body: LabelBody) -> Response:
+        options = [option.text for option in self._job.question.options]
+        if body.label is not None and body.label not in options:
+            raise InputError(f"{body.label!r} is not one of {', '.join(options)}")
         with _refusals():
             self._labelling.give(body.row, body.label)
         return json_of(self._state())
@@ -150,8 +153,6 @@ class _Routes:
 
     def _state(self) -> dict[str, Any]:
         progress, labelling = self._job.progress, self._labelling
-        done, rows = len(labelling.labels), len(labelling.rows)
-        pace = labelling.seconds_per_label
         row = None if progress.more or progress.ended else labelling.next()
         options = self._job.question.options
         return {
@@ -159,9 +160,8 @@ class _Routes:
             "options": [{"name": o.text, "description": o.description or ""} for o in options],
             "shown": None if row is None else {"row": row, "text": labelling.texts[row]},
             "round": labelling.round,
-            "done": done,
-            "rows": rows,
-            "seconds_left": None if pace is None else round(pace * (rows - done)),
+            "done": len(labelling.done),
+            "rows": len(labelling.rows),
             **{name: value for name, value in vars(progress).items() if name != "page"},
             "result": progress.page is not None,
         }
@@ -174,6 +174,6 @@ def _refusals() -> Iterator[None]:
         yield
     except Repeated as error:
         raise Refusal("repeated_feedback", str(error)) from error
-    except sqlite3.Error as error:
+    except OSError as error:
         what = f"the label is not saved: {error}. Make room on the disk, and label it again"
         raise Refusal("unkept", what) from error

@@ -109,8 +109,8 @@ class Contest:
 
     @property
     def best(self) -> str:
-        """The kind of probe to use, by cross-validation on all labels."""
-        return best_of({kind: self.right(kind) for kind in self.kinds}, self.material)
+        """The kind of probe to use, by cross-validation on all labels; the cheapest of equals."""
+        return max(self.kinds, key=lambda kind: float(self.right(kind).mean()))
 
 
 def answers_of(material: Material, table: Table, places: Places | None = None) -> np.ndarray:
@@ -126,25 +126,11 @@ def right_of(material: Material, table: Table, places: Places | None = None) -> 
     return np.asarray(answers_of(material, table, places) == truths)
 
 
-def best_of(
-    worths: Mapping[str, np.ndarray], material: Material, places: Places | None = None
-) -> str:
-    """Return the method with the highest worth; or the first one that is as good, if asked for.
+def cheaper(worths: Mapping[str, np.ndarray], best: str, material: Material) -> str | None:
+    """Return the first method before the best one that is within half a standard error of it.
 
-    Args:
-        worths: The worth of each answer by method, the cheapest method first [texts].
-        material: The material.
-        places: Places of the texts.
+    `worths` are those of each answer by method, the cheapest method first [texts].
     """
-    best = max(worths, key=lambda name: float(worths[name].mean()))
-    return cheaper(worths, best, material, places) or best if material.cheap else best
-
-
-def cheaper(
-    worths: Mapping[str, np.ndarray], best: str, material: Material, places: Places | None
-) -> str | None:
-    """Return the first method before the best one that is within half a standard error of it."""
-    groups = material.groups if places is None else material.groups[places]
     before = [*worths][: [*worths].index(best)]
-    good = (name for name in before if as_good(worths[name], worths[best], groups, HALF))
-    return next(good, None)
+    groups = material.groups
+    return next((n for n in before if as_good(worths[n], worths[best], groups, HALF)), None)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from lastword.decide.item import item_of
 from lastword.decide.states import read_passages
-from lastword.decide.tracer import Tracer
 from lastword.errors import ItemError
 from lastword.model.backend import Profile
 from lastword.model.encoder import EncoderProfile
@@ -18,11 +17,11 @@ _COUNTED = 16  # number of texts from which the cost is estimated
 
 
 @dataclass(frozen=True)
-class Work:
+class Compute:
     """The compute of some texts, in weights times tokens.
 
     Attributes:
-        answers: The model's answers; None without a language model.
+        answers: The model's answers; None if it does not answer.
         layer: One layer of the model, over the prompts without their options.
         encoders: A whole encoder, by its name.
     """
@@ -32,22 +31,23 @@ class Work:
     encoders: dict[str, float]
 
     @classmethod
-    def of(cls, tracer: Tracer | None, material: Material) -> "Work":
+    def of(cls, material: Material) -> "Compute":
         """Count the tokens of the first texts."""
-        texts, encoders = material.texts[:_COUNTED], dict[str, float]()
-        for reader in material.readers:
+        job, question, texts = material.job, material.question, material.texts[:_COUNTED]
+        encoders = dict[str, float]()
+        for reader in job.readers:
             tokens = sum(len(passage.tokens) for passage in reader.encode(texts))
             encoders[encoder_name(reader.name)] = tokens * _weights(reader.profile)
-        if tracer is None or (question := material.question) is None:
+        if (tracer := job.tracer) is None or question is None:
             return cls(None, 0.0, encoders)
         profile, answers = tracer.profile, 0.0
-        for item in tracer.encode([item_of(text, question, material.template) for text in texts]):
+        for item in tracer.encode([item_of(text, question, job.template) for text in texts]):
             if not isinstance(item, ItemError):
                 forest = build(item.prompt.branches)
                 answers += len(forest) * _weights(profile)
                 answers += len(forest.reads.rows) * profile.width * profile.vocabulary
         inputs = [(text, None) for text in texts]
-        passages = read_passages(tracer, inputs, question, material.template, "last")
+        passages = read_passages(tracer, inputs, question, job.template, "last")
         read = sum(len(one.tokens) for one in passages if isinstance(one, Passage))
         return cls(answers, read * _weights(profile) / profile.depth, encoders)
 

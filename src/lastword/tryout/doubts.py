@@ -1,13 +1,11 @@
-"""Doubts about labelled rows: labels that may be wrong, and texts that are not independent."""
+"""Doubts about labelled rows: labels that may be wrong."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from lastword.files.cells import spelling
 from lastword.files.wording import counted
-from lastword.tryout.copies import near_copies
 
-MOST_TEXTS = 20_000  # the search for near copies would be slow
 _SHOWN = 3  # number of rows that a note lists; the others are only counted
 
 
@@ -38,23 +36,6 @@ def doubts(texts: Mapping[str, str], truths: Mapping[str, str]) -> list[str]:
 def left_out(faults: Sequence[str]) -> list[str]:
     """Return a note about rows that are left out."""
     return [f"left out {counted(len(faults), 'row')}: {_first_few(faults)}"] if faults else []
-
-
-def note_near_copies(texts: Mapping[str, str]) -> list[str]:
-    """Return a note about rows, by id, whose texts are near copies of each other."""
-    if not 0 < len(texts) <= MOST_TEXTS:
-        return []
-    like: dict[int, list[str]] = {}
-    for name, number in zip(texts, near_copies([*texts.values()]).tolist(), strict=True):
-        like.setdefault(number, []).append(name)
-    near = [names for names in like.values() if len(names) > 1]
-    if not near:
-        return []
-    rows = _first_few([f"rows {' and '.join(names[:_SHOWN])}" for names in near])
-    return [
-        f"near copies: {sum(map(len, near))} rows in {counted(len(near), 'group')} ({rows}); rows "
-        "derived from one another need a shared value in a column `group`"
-    ]
 
 
 def _first_few(things: Sequence[str]) -> str:

@@ -15,7 +15,6 @@ from scipy.special import softmax
 
 from lastword.decide.states import read_states
 from lastword.decide.subject import subject_of
-from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
 from lastword.probes.controls import features_of_cell
 from lastword.probes.linear import recurring
@@ -54,30 +53,27 @@ from lastword.tryout.contest import (
     Places,
     Table,
     answers_of,
-    best_of,
     right_of,
 )
-from lastword.tryout.cost import Work
+from lastword.tryout.cost import Compute
 from lastword.tryout.material import FOLDS, Material, Which, class_weights
 
 if TYPE_CHECKING:
     from sklearn.model_selection import GridSearchCV
 
 
-def hold(tracer: Tracer | None, material: Material) -> Contest | None:
+def hold(material: Material) -> Contest | None:
     """Run the contest: of state probes if all texts have one question, else trajectory probes.
 
     The result is None if there are too few labels for a probe.
     """
     if material.question is None:
-        return None if tracer is None else _by_trajectory(tracer, material)
-    if not material.enough or (tracer is None and not material.readers):
-        return None
-    return States.read(tracer, material).contest()
+        return None if material.cell is None else _by_trajectory(material)
+    return Fitting.read(material).contest() if material.enough else None
 
 
 @dataclass(frozen=True, eq=False)
-class States:
+class Fitting:
     """Labelled texts of one question, with their states and scores.
 
     Attributes:
@@ -88,7 +84,6 @@ class States:
         blind: Its scores without the text in nats [texts, options].
     """
 
-    tracer: Tracer | None
     material: Material
     options: tuple[str, ...]
     states: Mapping[str, np.ndarray]
@@ -96,20 +91,19 @@ class States:
     blind: np.ndarray | None
 
     @classmethod
-    def read(cls, tracer: Tracer | None, material: Material) -> "States":
+    def read(cls, material: Material) -> "Fitting":
         """Read the states of all texts."""
-        question, states = material.question, dict[str, np.ndarray]()
+        question, job, states = material.question, material.job, dict[str, np.ndarray]()
         assert question is not None
-        if tracer is not None:
-            texts, template = material.texts, material.template
-            states[PROBE] = read_states(tracer, texts, question, template, POOLINGS)
-        for reader in material.readers:
-            read = read_states(reader, material.texts, question, material.template)
-            states[encoder_name(reader.name)] = read
+        texts, template = material.texts, job.template
+        if job.tracer is not None:
+            states[PROBE] = read_states(job.tracer, texts, question, template, POOLINGS)
+        for reader in job.readers:
+            states[encoder_name(reader.name)] = read_states(reader, texts, question, template)
         base = blind = None
-        if material.cell is not None and material.whole:
-            base, blind = (material.cell.scores[n] for n in ("base_scores", "blind_scores"))
-        return cls(tracer, material, material.options[0], states, base, blind)
+        if material.cell is not None:
+            base, blind = material.scores("base_scores"), material.scores("blind_scores")
+        return cls(material, material.options[0], states, base, blind)
 
     def contest(self) -> Contest:
         """Return the results of all contestants."""
@@ -121,7 +115,7 @@ class States:
         crossed = {name: crossed[name] for name in (*SIMPLE, *chosen)}  # the cheapest first
         probe = self.probe(chosen[kind])
         assert probe.linear is not None
-        source = PROBE if self.tracer is not None else [*self.states][0]
+        source = [*self.states][0]
         by_depth, curve = self.curve(source)
         return Contest(
             material=material,
@@ -136,21 +130,21 @@ class States:
                 WORDS: answers_of(material, self.by_words(self.words, material.every)),
             },
             refit=cache(self.refit),
-            costs={name: self.work.cost(one.fit, one.asks) for name, one in chosen.items()},
+            costs={name: self.compute.cost(one.fit, one.asks) for name, one in chosen.items()},
             likeness=tuple(probe.linear.likeness_p(self.rows(probe.linear, ~half)).tolist()),
             by_depth=by_depth if source == PROBE else np.empty(0),
             curve=curve,
         )
 
     @cached_property
-    def work(self) -> Work:
+    def compute(self) -> Compute:
         """The compute of an answer."""
-        return Work.of(self.tracer, self.material)
+        return Compute.of(self.material)
 
     @cached_property
     def weights(self) -> dict[str, float] | None:
         """The weight of each class in fits; None for accuracy, where all are 1."""
-        if not self.material.balanced:
+        if not self.material.job.balanced:
             return None
         # The weights must not depend on the labels that test the probe.
         return class_weights(self.material.truths[self.material.fit_half].tolist(), self.options)
@@ -178,7 +172,9 @@ class States:
             rows = self.rows(model.probe, among), self.rows(other.probe, among)
             fits[f"{PROBE}+{name}"] = fit_beside(model, other, rows, labels, weights=weights)
         candidates = {name: self.candidate(fit, among) for name, fit in fits.items()}
-        candidates = dict(sorted(candidates.items(), key=lambda one: self.work.of_fit(one[1].fit)))
+        candidates = dict(
+            sorted(candidates.items(), key=lambda one: self.compute.of_fit(one[1].fit))
+        )
         if self.base is not None:
             first = self.choose(candidates)
             candidates[STACKED] = self.stacked(fits[first], among)
@@ -193,7 +189,7 @@ class States:
             name: right_of(self.material, one.scores, places) * np.array(each)
             for name, one in candidates.items()
         }
-        return best_of(worths, self.material, places)
+        return max(worths, key=lambda name: float(worths[name].mean()))
 
     def judged(self, among: Which) -> tuple[Which, Places]:
         """Return the fitted texts that leave-one-out can judge, as a mask and as places."""
@@ -225,7 +221,7 @@ class States:
         """
         table = fit.probabilities(leads, self.options)
         asks = 0.0 if fit.stack is None else 1.0
-        if self.base is None or self.material.error is not None:
+        if self.base is None or self.material.job.terms.error is not None:
             return Candidate(fit, among, places, table, asks=asks)
         weights = self.weights
         worth = None if weights is None else np.array([weights[name] for name in self.options])
@@ -309,7 +305,7 @@ class States:
     def probe(self, one: Candidate) -> Probe:
         """Return the probe of a candidate."""
         texts = [self.material.texts[i] for i in np.flatnonzero(one.among).tolist()]
-        probe = _probe(self.tracer, self.material, one.fit, texts)
+        probe = _probe(self.material, one.fit, texts)
         probe = replace(probe, threshold=one.threshold)
         if not probe.needs_model and probe.encoder is not None:
             return replace(probe, subject=probe.encoder)
@@ -335,7 +331,7 @@ class States:
         return right.max(axis=1), tuple(curve)
 
 
-def _by_trajectory(tracer: Tracer, material: Material) -> Contest | None:
+def _by_trajectory(material: Material) -> Contest | None:
     half, every = material.fit_half, material.every
     if any(len(set(material.groups[part])) < FOLDS for part in (half, ~half)):
         return None
@@ -364,7 +360,7 @@ def _by_trajectory(tracer: Tracer, material: Material) -> Contest | None:
 
     @cache
     def refit(kind: str) -> Probe:
-        return _probe(tracer, material, fitted(items, every), material.texts)
+        return _probe(material, fitted(items, every), material.texts)
 
     fit = fitted(items, half)
     texts = [material.texts[i] for i in np.flatnonzero(half).tolist()]
@@ -373,7 +369,7 @@ def _by_trajectory(tracer: Tracer, material: Material) -> Contest | None:
         crossed=cross_fit(contestants, material.folds),
         kind=TrajectoryProbe.name,
         chosen=Candidate(fit, half),
-        probe=_probe(tracer, material, fit, texts),
+        probe=_probe(material, fit, texts),
         shown=probabilities(items, fit, every),
         names={},
         baselines={},
@@ -381,12 +377,13 @@ def _by_trajectory(tracer: Tracer, material: Material) -> Contest | None:
     )
 
 
-def _probe(tracer: Tracer | None, material: Material, fit: Fit, texts: Sequence[str]) -> Probe:
+def _probe(material: Material, fit: Fit, texts: Sequence[str]) -> Probe:
     """Return a fit to these texts as a probe, with their digests."""
-    name = template_name(material.template.to_dict())
+    name = template_name(material.job.template.to_dict())
     reads = "" if isinstance(fit, TrajectoryProbe) else fit.encoder
-    encoder = next((subject_of(r) for r in material.readers if encoder_name(r.name) == reads), None)
-    subject = encoder if tracer is None else subject_of(tracer)
+    job = material.job
+    encoder = next((subject_of(r) for r in job.readers if encoder_name(r.name) == reads), None)
+    subject = encoder if job.tracer is None else subject_of(job.tracer)
     if subject is None:
         raise InputError("a probe without an encoder needs a language model")
     left_out: tuple[str, ...] = ()

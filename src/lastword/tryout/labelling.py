@@ -1,173 +1,137 @@
-"""Labelling: the labels of a table's rows, round by round, in an SQLite database.
+"""The rows that a person labels: `OUT/labels.csv`, with one row per text.
 
-Rounds after the first are the looks of the second round. A row without a number waits for its
-label; a row with a number and without a label was skipped.
+    id,text,round,label
+    17,Where is my parcel?,1,shipping
+    4,I want my money back,2,
+
+Round 1 has the first rows of a table without labels. Later rounds have the rows on which a fixed
+probe and the model differ, or that it answers with confidence. Labels come from the page of
+`lastword label`, or from any editor of tables.
 """
 
-import sqlite3
-import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from statistics import median
 from threading import Condition
-from typing import Any
+
+import numpy as np
 
 from lastword.errors import InputError
-from lastword.model.weights.identity import text_digest
+from lastword.files.cells import cell_text, csv_line, text_fault, visible
+from lastword.files.rows import read_objects
+from lastword.files.writing import write_text
+from lastword.trust.groups import SEED
 
-FILE = "labels.sqlite"
-_PAUSE_SECONDS = 120.0  # longer gaps between labels are breaks, and do not count for the pace
-_PACE_OF = 20  # number of last labels that the pace is computed from
-_TABLES = (
-    "CREATE TABLE IF NOT EXISTS task (question TEXT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS labels (round INTEGER NOT NULL, place INTEGER NOT NULL, "
-    "row TEXT NOT NULL, text TEXT NOT NULL, number INTEGER, label TEXT, time REAL, "
-    "PRIMARY KEY (round, row))",
-)
+FILE = "labels.csv"
+_COLUMNS = ("id", "text", "round", "label")
+
+Rounds = dict[int, dict[str, str | None]]
+"""Labels by row, by round; None for a row without a label."""
 
 
 class Repeated(InputError):
-    """The row has a label already."""
+    """The row is not the one that waits for a label."""
 
 
 class Labelling:
-    """Labels of a table's rows. Several threads may use it.
+    """The rows of `labels.csv`. Several threads may use it.
 
     Args:
-        path: The database; it is created if it does not exist.
+        out: The folder of the file.
         texts: The text of each row of the table by its id.
-        options: The labels to choose from.
-        question: Digest of the question.
-        first: The rows of round one, unless the database has some.
 
     Attributes:
+        rounds: The labels by round, in the order in which the rows are shown.
+        skipped: Rows that the person has left without a label.
         change: Condition that is notified after each label and each new round.
-        round: The number of the round, from 1.
 
     Raises:
-        InputError: The database cannot be used or has labels of another question, or one of its
-            rows was edited or removed.
+        InputError: A row or column of the file is missing, or a row was edited or is there twice.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        texts: Mapping[str, str],
-        options: Sequence[str],
-        question: str,
-        first: Sequence[str],
-    ) -> None:
-        self.texts, self.options, self.change = texts, tuple(options), Condition()
-        self.round, self._path = 1, path
-        try:
-            for table in _TABLES:
-                self._do(table)
-            self._do("INSERT INTO task SELECT ? WHERE NOT EXISTS (SELECT * FROM task)", question)
-            ((stored,),) = self._do("SELECT question FROM task")
-            rows = self._do("SELECT row, text FROM labels")
-        except sqlite3.Error as error:
-            raise InputError(
-                f"cannot use {path}: {error}. Restore the file, or choose another folder with --out"
-            ) from error
-        if stored != question:
-            raise InputError(
-                f"{path} has labels of another question. Give the same --choices, --instructions "
-                "and --describe, or choose another folder with --out"
-            )
-        for row, digest in rows:
-            if row not in texts or text_digest(texts[row]) != digest:
-                what = "was edited" if row in texts else "is gone"
-                raise InputError(
-                    f"row {row} of the table {what} since labelling began. Restore it, or choose "
-                    "another folder with --out"
-                )
-        self.open(1, first)
+    def __init__(self, out: Path, texts: Mapping[str, str]) -> None:
+        self.path, self.texts, self.change = out / FILE, texts, Condition()
+        self.rounds, self.skipped = Rounds(), set[str]()
+        self.read()
 
-    def open(self, number: int, rows: Sequence[str]) -> None:
-        """Begin or continue a round; a new one shows these rows in this order."""
-        with self.change:
-            self.round = number
-            if not self.rows and rows:
-                marks = ", ".join(["(?, ?, ?, ?)"] * len(rows))
-                values = list[str | float | None]()
-                for place, row in enumerate(rows):
-                    values += number, place, row, text_digest(self.texts[row])
-                self._do(
-                    f"INSERT INTO labels (round, place, row, text) VALUES {marks}",
-                    *values,
+    def read(self) -> None:
+        """Read the file. Rows are matched by text, because a spreadsheet may rewrite their ids."""
+        rounds, seen = Rounds(), set[str]()
+        ids = {_key(visible(text)): id for id, text in reversed([*self.texts.items()])}
+        rows = read_objects(self.path) if self.path.exists() else []
+        for place, row in enumerate(rows, start=2):
+            if missing := [name for name in _COLUMNS[1:] if name not in row]:
+                raise InputError(
+                    f"{self.path} has no column {missing[0]!r}. Restore its first line"
                 )
+            text, number, label = (cell_text(row[name]).strip() for name in _COLUMNS[1:])
+            where, id = f"{self.path}, line {place}", ids.get(_key(text))
+            if id is None or not number.isdecimal():
+                what = "its round is not a number" if id else "its text is not in the table"
+                raise InputError(f"{where}: {what}. Restore the row, and add labels only")
+            if id in seen:
+                raise InputError(f"{where}: the row is there twice. Remove one of them")
+            seen.add(id)
+            rounds.setdefault(int(number), {})[id] = label or None
+        with self.change:
+            self.rounds = rounds
+            order = [*self.rows]
+            last = max((order.index(id) for id in order if self.rows[id]), default=0)
+            self.skipped |= {*order[:last]}  # rows are labelled in order
             self.change.notify_all()
 
+    def draw(self, number: int, rows: Iterable[str]) -> None:
+        """Begin a round with rows that have no label, in place of those from its number on."""
+        kept = {each: labels for each, labels in self.rounds.items() if each < number}
+        self.rounds = kept | {number: dict.fromkeys(rows)}
+        self._write()
+
+    def _write(self) -> None:
+        """Write the file; it is on the disk when this returns."""
+        rows = [
+            (id, self.texts[id], number, label or "")
+            for number, labels in sorted(self.rounds.items())
+            for id, label in labels.items()
+        ]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(self.path, "".join(map(csv_line, [_COLUMNS, *rows])))
+
     @property
-    def rows(self) -> tuple[str, ...]:
-        """The rows of this round."""
-        return self.rows_of(self.round)
-
-    def rows_of(self, number: int) -> tuple[str, ...]:
-        """Return the rows of a round in the order in which they are shown."""
-        rows = self._do("SELECT row FROM labels WHERE round = ? ORDER BY place", number)
-        return tuple(row for (row,) in rows)
+    def round(self) -> int:
+        """The number of the last round; 0 if there is none."""
+        return max(self.rounds, default=0)
 
     @property
-    def labels(self) -> dict[str, str | None]:
-        """The labels of this round by row; None for a skipped row."""
-        return self.labels_of(self.round)
+    def rows(self) -> dict[str, str | None]:
+        """The labels of the last round by row."""
+        return self.rounds.get(self.round, {})
 
-    def labels_of(self, number: int) -> dict[str, str | None]:
-        """Return the labels of a round by row, the last one last; None for a skipped row."""
-        return dict(
-            self._do(
-                "SELECT row, label FROM labels WHERE round = ? AND number NOT NULL ORDER BY number",
-                number,
-            )
-        )
+    @property
+    def done(self) -> list[str]:
+        """The rows of the last round that have a label or were skipped."""
+        return [id for id, label in self.rows.items() if label or id in self.skipped]
 
     @property
     def complete(self) -> bool:
-        """True if each row of this round has a label or was skipped."""
+        """True if each row of the last round has a label or was skipped."""
         return self.next() is None
 
-    @property
-    def seconds_per_label(self) -> float | None:
-        """The median time from one label to the next in seconds; None before the second label."""
-        rows = self._do("SELECT time FROM labels WHERE number NOT NULL ORDER BY time")
-        steps = [b - a for (a,), (b,) in pairwise(rows) if 0 < b - a < _PAUSE_SECONDS]
-        return median(steps[-_PACE_OF:]) if steps else None
-
     def next(self) -> str | None:
-        """Return the id of the first row without a label in this round; None if there is none."""
-        rows = self._do(
-            "SELECT row FROM labels WHERE round = ? AND number IS NULL ORDER BY place LIMIT 1",
-            self.round,
-        )
-        return next((row for (row,) in rows), None)
+        """Return the first row of the last round without a label; None if there is none."""
+        done = {*self.done}
+        return next((id for id in self.rows if id not in done), None)
 
     def give(self, row: str, label: str | None) -> None:
-        """Label a row, or skip it with None. The label is on the disk when this returns.
+        """Label the next row, or skip it with None. The label is on the disk when this returns.
 
         Raises:
-            Repeated: The row has a label already.
-            InputError: The row is not in this round, or the label is not an option.
-            sqlite3.Error: The label cannot be written.
+            Repeated: The row is not the next one.
+            OSError: The label cannot be written.
         """
         with self.change:
-            if row not in self.rows:
-                raise InputError(f"row {row} is not a row of this round")
-            if row in self.labels:
+            if row != self.next():
                 raise Repeated(f"row {row} has been labelled already, perhaps in another tab")
-            if label is not None and label not in self.options:
-                raise InputError(f"{label!r} is not one of {', '.join(self.options)}")
-            self._do(
-                "UPDATE labels SET label = ?, time = ?, "
-                "number = (SELECT COALESCE(MAX(number), 0) + 1 FROM labels) "
-                "WHERE round = ? AND row = ?",
-                label,
-                time.time(),
-                self.round,
-                row,
-            )
+            self._set(row, label)
+            self.skipped |= {row} if label is None else set()
             self.change.notify_all()
 
     def undo(self) -> str | None:
@@ -176,21 +140,35 @@ class Labelling:
         A complete round cannot be changed, because its labels are in use.
 
         Raises:
-            sqlite3.Error: The change cannot be written.
+            OSError: The change cannot be written.
         """
         with self.change:
-            if self.complete or not (labels := self.labels):
+            if self.complete or not (done := self.done):
                 return None
-            row = [*labels][-1]
-            self._do(
-                "UPDATE labels SET label = NULL, time = NULL, number = NULL "
-                "WHERE round = ? AND row = ?",
-                self.round,
-                row,
-            )
-            return row
+            self._set(done[-1], None)
+            self.skipped.discard(done[-1])
+            return done[-1]
 
-    def _do(self, statement: str, *values: str | float | None) -> list[tuple[Any, ...]]:
-        """Run a statement, which is on the disk when this returns, and return its rows."""
-        with closing(sqlite3.connect(self._path)) as base, base:
-            return base.execute(statement, values).fetchall()
+    def _set(self, row: str, label: str | None) -> None:
+        """Store a label; if the disk refuses, the row keeps what it had."""
+        before, self.rows[row] = self.rows[row], label
+        try:
+            self._write()
+        except OSError:
+            self.rows[row] = before
+            raise
+
+
+def _key(text: str) -> str:
+    return " ".join(text.split())  # a spreadsheet may change the ends of lines
+
+
+def random_order(texts: Mapping[str, str]) -> list[str]:
+    """Return the ids of the rows in the random order in which they are labelled.
+
+    Blank and unreadable texts are left out, and of equal texts all but one.
+    """
+    ids = [*texts]
+    order = [ids[i] for i in np.random.default_rng(SEED).permutation(len(ids))]
+    first = {_key(texts[id]): id for id in reversed(order) if not text_fault(texts[id])}
+    return [id for id in order if (key := _key(texts[id])) and first.get(key) == id]

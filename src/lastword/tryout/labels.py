@@ -20,7 +20,7 @@ from lastword.text.items import Item, rows_of
 from lastword.text.prompt_template import Template
 from lastword.text.question import MOST_CHOICES, Choice, Option
 from lastword.trust.groups import marks, numbers
-from lastword.tryout.doubts import doubts, left_out, note_near_copies
+from lastword.tryout.doubts import doubts, left_out
 from lastword.tryout.table_options import Columns, TableOptions
 
 Row = Mapping[str, str]
@@ -371,7 +371,6 @@ def _examples(
             "no row names a group: if texts share an author or a thread, name its column with "
             "--group, or the guarantee does not hold"
         )
-    notes += note_near_copies({row.id: row.text for row in examples if row.group is None})
     if not any(row.question.instructions for row in examples):
         notes.append(
             "the prompt asks no question, because no instructions were given; a question such as "

@@ -1,53 +1,136 @@
-"""The labelled texts of a trial, with the model's answers and the trial's settings."""
+"""A trial's settings, and its labelled texts with the model's answers."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-from lastword.decide.item import candidates_of
+from lastword.decide.item import candidates_of, item_of
+from lastword.decide.templates import CHAT, DEFAULT, template_of
+from lastword.decide.tracer import Tracer
+from lastword.errors import InputError, ItemError
 from lastword.model.encoder import Encoder
 from lastword.probes.linear import recurring
 from lastword.probes.logit import FOLDS as STACK_GROUPS
 from lastword.probes.state import can_fit
 from lastword.records.cells import Cell
+from lastword.records.metrics import Rows
 from lastword.text.prompt_template import Template
 from lastword.text.question import Choice
 from lastword.trust.crossfit import Folds, random_folds
 from lastword.trust.groups import FRACTION, SEED, fit_part
+from lastword.trust.terms import Terms
 from lastword.tryout.labels import Labels
 
 FOLDS = 5
+ACCURACY, BALANCED = "accuracy", "balanced"
+BUDGET = 300.0  # seconds
+MANY = 20  # options of a question from which on the model's answers have to fit the budget
+TOO_SLOW = (
+    "With so many options the model's own answers would take longer than --budget, so it does not "
+    "answer; encoders, words and probes take part"
+)
+_COUNTED = 8  # number of rows from which the time is estimated
+_OPERATIONS = {"cpu": 2e11, "cuda": 1e14}  # per second, counted as `_seconds` does
 
 Which = Bool[np.ndarray, " _texts"]
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
-    """Labelled texts of a trial, with their records and settings.
+class TryJob:
+    """A trial: labelled examples, a model and settings.
 
     Attributes:
-        labels: The labelled texts.
-        template: The prompt template.
-        cell: The records of the model's answers; None without a language model.
+        tracer: The language model; None if only encoders and words take part.
+        template_name: The template's name as the user gave it; None chooses the model's default.
+        budget: Seconds for trying other prompts.
         readers: Sentence encoders that take part, alone and combined with the model's probe.
         named: Names of those that the user named.
-        balanced: True to fit and choose probes by mean recall, False by accuracy.
-        error: Maximum share of wrong answers among those given; None to give all answers.
-        cheap: True to choose the cheapest method within half a standard error of the best.
+        objective: `accuracy`, or `balanced`: probes are fitted and ranked by mean recall.
+
+    Raises:
+        InputError: No such template or objective, or no contestant.
     """
 
+    tracer: Tracer | None
     labels: Labels
-    template: Template
+    terms: Terms
+    template_name: str | None = None
+    budget: float = BUDGET
+    readers: tuple[Encoder, ...] = ()
+    named: tuple[str, ...] = ()
+    objective: str = ACCURACY
+
+    def __post_init__(self) -> None:
+        """Refuse settings that do not fit together."""
+        shared, tracer, objective = self.labels.question is not None, self.tracer, self.objective
+        if objective not in (ACCURACY, BALANCED):
+            raise InputError(f"--objective is accuracy or balanced, not {objective!r}")
+        if self.balanced and not shared:
+            raise InputError("--objective balanced needs the same options for every row")
+        if tracer is None and not (shared and self.readers):
+            why = "a trial needs" if shared else "options that differ by row need"
+            or_encoder = "" if self.readers else " or an encoder"
+            raise InputError(f"{why} a language model (--model){or_encoder}")
+        _ = self.template  # an unknown one is an error
+
+    @cached_property
+    def template(self) -> Template:
+        """The prompt template."""
+        chat = self.tracer is not None and self.tracer.chat is not None
+        return template_of(self.template_name or (CHAT if chat else DEFAULT))
+
+    @property
+    def balanced(self) -> bool:
+        """True if probes are fitted and ranked by mean recall."""
+        return self.objective == BALANCED
+
+    @cached_property
+    def answerer(self) -> Tracer | None:
+        """The model if it answers the rows; None if with many options that takes too long."""
+        question, tracer = self.labels.question, self.tracer
+        if tracer is None or question is None or len(question.options) <= MANY or not self.budget:
+            return tracer
+        return tracer if len(self.labels.rows) * self._seconds(tracer) <= self.budget else None
+
+    def _seconds(self, tracer: Tracer) -> float:
+        """Estimate the time of an answer: every token passes every layer and the head after it."""
+        rows = self.labels.rows[:_COUNTED]
+        encoded = tracer.encode([item_of(row.text, row.question, self.template) for row in rows])
+        tokens = [one.tokens for one in encoded if not isinstance(one, ItemError)]
+        profile = tracer.profile
+        weights = profile.depth * (12 * profile.width**2 + profile.width * profile.vocabulary)
+        rate = _OPERATIONS.get(profile.device.type, _OPERATIONS["cpu"])
+        return 2 * float(np.mean(tokens or [0])) * weights / rate
+
+    def plan(self) -> list[str]:
+        """Return lines with the notes on the table, the work, and the labels that are missing."""
+        counts = {len(row.question.options) for row in self.labels.rows}
+        options = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
+        work = "Encoders and words take part; a language model would too with --model"
+        if self.tracer is not None:
+            work = f"The model answers each, and other prompts get at most {self.budget:.0f} s"
+            if self.answerer is None:
+                work = TOO_SLOW
+        rows = f"{len(self.labels.rows)} labelled examples with {options} options"
+        return [*self.labels.notes, f"{rows}. {work}"]
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Labelled texts of a trial, with their records.
+
+    Attributes:
+        labels: The labelled texts that the model can read.
+        cell: The records of the model's answers; None without.
+    """
+
+    job: TryJob
+    labels: Labels
     cell: Cell | None = None
-    readers: Sequence[Encoder] = ()
-    named: Sequence[str] = ()
-    balanced: bool = False
-    error: float | None = None
-    cheap: bool = False
 
     @cached_property
     def texts(self) -> list[str]:
@@ -72,16 +155,20 @@ class Material:
 
     @cached_property
     def answered(self) -> Int[np.ndarray, " answered"]:
-        """The places of the texts that the model answered, in the order of `cell.items`."""
-        if self.cell is None:
-            return np.empty(0, dtype=int)
+        """The place of each item of the cell among the texts."""
+        assert self.cell is not None
         places = {row.id: place for place, row in enumerate(self.labels.rows)}
         return np.array([places[str(id)] for id in self.cell.items["id"]], dtype=int)
 
-    @property
-    def whole(self) -> bool:
-        """True if the model answered every text."""
-        return len(self.answered) == len(self.truths)
+    @cached_property
+    def order(self) -> Int[np.ndarray, " texts"]:
+        """The place of each text among the items of the cell."""
+        return np.argsort(self.answered)
+
+    def scores(self, name: str) -> Rows:
+        """Return the model's scores of one kind in nats [texts, options]."""
+        assert self.cell is not None
+        return np.asarray(self.cell.scores[name][self.order])
 
     @cached_property
     def fit_half(self) -> Which:
@@ -118,7 +205,7 @@ class Material:
     def worths(self) -> np.ndarray:
         """The worth of a right answer to each text: 1, or the weight of its class [texts]."""
         labels = self.truths.tolist()
-        weights = class_weights(labels) if self.balanced else dict.fromkeys(labels, 1.0)
+        weights = class_weights(labels) if self.job.balanced else dict.fromkeys(labels, 1.0)
         return np.array([weights[label] for label in labels])
 
 

@@ -20,7 +20,7 @@ from lastword.records.chart import line_chart
 from lastword.records.document import compress, document
 from lastword.trust.automation import ERRORS
 from lastword.tryout.contest import SIMPLE
-from lastword.tryout.verdict import MODEL, Answered, DepthAccuracy, Standing, Verdict
+from lastword.tryout.verdict import MODEL, DepthAccuracy, ShareAnswered, Standing, Verdict
 from lastword.tryout.words import score
 
 FILE = "index.html"
@@ -94,7 +94,7 @@ def _tiles(verdict: Verdict) -> dict[str, str]:
     return tiles
 
 
-def _curve(answered: Answered, best: str) -> Markup | None:
+def _curve(answered: ShareAnswered, best: str) -> Markup | None:
     """Draw the errors by the share of answered texts; proven thresholds are marked."""
     curves = {name: curve for name, curve in answered.curves.items() if len(curve) > 1}
     if best not in curves:
@@ -115,8 +115,7 @@ def _contestants(verdict: Verdict) -> tuple[list[Standing], list[Standing]]:
     lines += [replace(line, name=f"{line.name}*") for line in contest.prompts]
     lines += [] if certified is None else [certified]
     lines.sort(key=lambda line: -line.right)
-    names = {MODEL, "certified", contest.best, contest.correction, contest.probe, *SIMPLE}
-    names |= {contest.cheaper, *contest.named}
+    names = {MODEL, "certified", *contest.shown, *SIMPLE}
     prompt = next((line.name for line in lines if line.name.endswith("*")), None)
     shown = [line for line in lines if line.name in {*names, prompt}]
     return shown, [line for line in lines if line not in shown]

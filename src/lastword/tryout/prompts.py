@@ -1,4 +1,4 @@
-"""Race of other prompts: the model's accuracy with each, and that of a probe with the best.
+"""Race of other prompts: the model's accuracy with each, within a time.
 
 Some prompts contain examples; rows used as examples are not tested. A prompt that is behind after
 a third of the rows is dropped. Prompts for which there was no time are reported.
@@ -8,28 +8,21 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool
 
 from lastword.decide.decision_prompt import DecisionPrompt
 from lastword.decide.item import item_of, render
-from lastword.decide.states import read_states
 from lastword.decide.templates import DEFAULT, TEMPLATES
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError, ItemError
-from lastword.probes.state import POOLINGS, can_fit, fit_state
 from lastword.text.prompt_template import Template
-from lastword.trust.crossfit import cross_fit, random_folds
 from lastword.tryout.labels import Labels
 
-BUDGET = 300.0  # seconds
 SHOTS = (4, 8)
 SEED = 0
-WITH_PROBE = " + probe"  # suffix of a prompt's name
-_PROBED = 2  # number of prompts with which a probe is fitted
-_FOLDS = 5
 _MOST = 200  # maximum number of rows per prompt
 _TOGETHER = 16  # number of rows between two checks of the time
 _BEHIND = 2.0  # standard errors behind the best at which a prompt is dropped
@@ -44,15 +37,14 @@ class Raced:
         right: True where the answer was right [rows].
     """
 
-    name: str
     template: Template | DecisionPrompt
     ids: tuple[str, ...]
     right: Bool[np.ndarray, " rows"]
 
     @property
-    def probe(self) -> bool:
-        """True if the answers are those of a cross-validated probe, not the model's."""
-        return self.name.endswith(WITH_PROBE)
+    def name(self) -> str:
+        """The prompt's name."""
+        return self.template.name.removeprefix("user/")
 
 
 @dataclass(frozen=True)
@@ -69,40 +61,32 @@ class Race:
 
 
 def race(tracer: Tracer, labels: Labels, template: Template, seconds: float) -> Race:
-    """Test the model with prompts other than `template`, and a probe with the best two."""
+    """Test the model with prompts other than `template`."""
     ends = time.perf_counter() + seconds
     chosen = examples(labels, max(SHOTS))
     order = np.random.default_rng(SEED).permutation(len(labels.rows))
-    rows = order[~np.isin(order, chosen)][:_MOST]
-    if not len(rows):
+    rows = order[~np.isin(order, chosen)][:_MOST].tolist()
+    if not rows:
         return Race()  # all rows are examples
     tested = list[Raced]()
     others, left_out = _others(tracer, labels, template, chosen)
     for other in others:
-        name = other.name.removeprefix("user/")
-        right = list[bool]()
+        right, why = list[bool](), "no time"
         try:
-            for answer in _answers(tracer, labels, other, rows.tolist()):
+            for answer in _answers(tracer, labels, other, rows):
                 right.append(answer)
                 if time.perf_counter() > ends or _behind(right, len(rows), tested):
                     break
-        except ItemError:
-            left_out.append(f"{name} (does not fit the model's context)")
-            continue
-        except InputError as error:
-            left_out.append(f"{name} ({error})")
-            continue
+        except (ItemError, InputError) as error:
+            too_long = isinstance(error, ItemError)
+            right, why = [], "does not fit the model's context" if too_long else str(error)
+        ids = tuple(labels.rows[place].id for place in rows[: len(right)])
+        one = Raced(other, ids, np.array(right, dtype=bool))
         if len(right) < len(rows) / 3:
-            left_out.append(f"{name} (no time)")
+            left_out.append(f"{one.name} ({why})")
         else:
-            ids = tuple(labels.rows[place].id for place in rows[: len(right)])
-            tested.append(Raced(name, other, ids, np.array(right)))
-    tested.sort(key=_rank)
-    probed = list[Raced]()
-    for prompt in tested[:_PROBED]:
-        if time.perf_counter() < ends and (one := _with_probe(tracer, labels, prompt)) is not None:
-            probed.append(one)
-    return Race(tuple(sorted([*tested, *probed], key=_rank)), tuple(left_out))
+            tested.append(one)
+    return Race(tuple(sorted(tested, key=lambda one: -one.right.mean())), tuple(left_out))
 
 
 def _others(
@@ -119,40 +103,9 @@ def _others(
     return others if brought is None else [brought, *others], []
 
 
-def _rank(prompt: Raced) -> float:
-    return -float(prompt.right.mean())
-
-
-def _with_probe(tracer: Tracer, labels: Labels, prompt: Raced) -> Raced | None:
-    """Return the results of a cross-validated probe with a prompt, on the same rows.
-
-    None if options differ by row, a fold has too few labels, or the prompt is not a template.
-    """
-    template, question = prompt.template, labels.question
-    if question is None or not isinstance(template, Template):
-        return None
-    rows, groups = {row.id: row for row in labels.rows}, labels.groups
-    texts, _, truths, *_ = zip(*(rows[id] for id in prompt.ids), strict=True)
-    folds = random_folds(np.array([groups[id] for id in prompt.ids]), _FOLDS, SEED)
-    if not all(can_fit(np.array(truths)[folds != fold].tolist()) for fold in set(folds)):
-        return None
-    states = read_states(tracer, texts, question, template, POOLINGS)
-
-    def answer(rest: np.ndarray, tested: np.ndarray) -> dict[str, np.ndarray]:
-        places = np.flatnonzero(rest)
-        probe = fit_state(states[places], [truths[i] for i in places]).probe
-        (block,) = probe.blocks
-        rows = states[tested, block.layer, POOLINGS.index(block.pooling)]
-        best = probe.scores(rows.astype(np.float64)).argmax(axis=1)
-        return {"probe": np.array(probe.classes)[best]}
-
-    right = cross_fit(answer, folds)["probe"] == np.array(truths)
-    return replace(prompt, name=prompt.name + WITH_PROBE, right=right)
-
-
 def file_of(name: str) -> str:
     """Return the name of the file to which a trial writes a prompt with examples."""
-    return f"{name.removesuffix(WITH_PROBE).replace(' ', '-')}.jinja"
+    return f"{name.replace(' ', '-')}.jinja"
 
 
 def examples(labels: Labels, count: int) -> list[int]:

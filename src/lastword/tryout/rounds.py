@@ -1,95 +1,36 @@
-"""The rows that a trial asks its user to label: `OUT/labels.csv`, with one row per text.
-
-    id,text,round,label
-    17,Where is my parcel?,1,shipping
-    4,I want my money back,2,
-
-Round 1 has the first rows of a table without labels. Later rounds have the rows on which a fixed
-probe and the model differ, or that it answers with confidence. The user fills in labels, and runs
-the same command again.
-"""
+"""The rounds of a trial's labels in a folder: the first rows of a table, and the second round."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from lastword.decide.decider import Decider
 from lastword.errors import InputError
-from lastword.files.cells import cell_text, csv_line, restored, visible
-from lastword.files.rows import read_objects
+from lastword.files.cells import restored
 from lastword.files.wording import counted
 from lastword.files.writing import write_text
 from lastword.probes.probe import SUFFIX, Probe
 from lastword.trust.automation import Rung
-from lastword.trust.groups import SEED
 from lastword.trust.second_round import FIRST, LEAST_POOL
 from lastword.trust.terms import Terms
+from lastword.tryout.labelling import FILE, Labelling, random_order
 from lastword.tryout.labels import Labels, read_labels, read_unlabelled
-from lastword.tryout.second_round import Proof, SecondRound
+from lastword.tryout.second_round import Proven, SecondRound
 from lastword.tryout.table_options import TableOptions
 
-FILE, POLICY, STATE = "labels.csv", f"second-round{SUFFIX}", "second-round.json"
-_COLUMNS = ("id", "text", "round", "label")
-
-Rounds = dict[int, dict[str, str | None]]
-"""Labels by row, by round; None for a row without a label."""
+POLICY, STATE = f"second-round{SUFFIX}", "second-round.json"
 
 
-def read_rounds(out: Path, texts: Mapping[str, str]) -> Rounds:
-    """Return the labels in a folder's `labels.csv`; {} if there is no such file.
-
-    Rows are matched by their texts, because a spreadsheet may rewrite their ids.
+def first_round(out: Path, texts: Mapping[str, str]) -> Labelling:
+    """Return the rows of a folder's `labels.csv`; those of round one are drawn if there are none.
 
     Raises:
-        InputError: A row or column is missing, or a row was edited or is there twice.
+        InputError: The file has other rows than the table.
     """
-    path, rounds = out / FILE, Rounds()
-    if not path.exists():
-        return rounds
-    ids = {_key(visible(text)): id for id, text in reversed([*texts.items()])}
-    seen = set[str]()
-    for place, row in enumerate(read_objects(path), start=2):
-        if missing := [name for name in _COLUMNS[1:] if name not in row]:
-            raise InputError(f"{path} has no column {missing[0]!r}. Restore its first line")
-        cells = {name: cell_text(row[name]) for name in _COLUMNS[1:]}
-        id, number = ids.get(_key(cells["text"])), cells["round"].strip()
-        if id is None or not number.isdecimal():
-            what = "its round is not a number" if id else "its text is not in the table"
-            raise InputError(f"{path}, line {place}: {what}. Restore the row, and add labels only")
-        if id in seen:
-            raise InputError(f"{path}, line {place}: the row is there twice. Remove one of them")
-        seen.add(id)
-        rounds.setdefault(int(number), {})[id] = cells["label"].strip() or None
-    return rounds
-
-
-def write_rounds(out: Path, rounds: Rounds, texts: Mapping[str, str]) -> Path:
-    """Write `labels.csv` to a folder, and return its path."""
-    rows = [
-        (id, texts[id], number, label or "")
-        for number, labels in sorted(rounds.items())
-        for id, label in labels.items()
-    ]
-    out.mkdir(parents=True, exist_ok=True)
-    write_text(out / FILE, "".join(map(csv_line, [_COLUMNS, *rows])))
-    return out / FILE
-
-
-def _key(text: str) -> str:
-    return " ".join(text.split())  # a spreadsheet may change the ends of lines
-
-
-def random_order(texts: Mapping[str, str]) -> list[str]:
-    """Return the ids of the rows in the random order in which they are labelled.
-
-    Blank texts are left out, and of equal texts all but one.
-    """
-    ids = [*texts]
-    order = [ids[i] for i in np.random.default_rng(SEED).permutation(len(ids))]
-    first = {_key(texts[id]): id for id in reversed(order)}
-    return [id for id in order if (key := _key(texts[id])) and first[key] == id]
+    labelling = Labelling(out, texts)
+    if not labelling.rounds:
+        labelling.draw(1, random_order(texts)[:FIRST])
+    return labelling
 
 
 def read_trial(source: str, settings: TableOptions, out: Path | None) -> Labels | str:
@@ -107,11 +48,7 @@ def read_trial(source: str, settings: TableOptions, out: Path | None) -> Labels 
         return read_labels(source, settings)
     table, columns, notes = unlabelled
     texts = {id: row[columns.text] for id, row in table.items()}
-    rounds = read_rounds(out, texts)
-    if not rounds:
-        rounds = {1: dict.fromkeys(random_order(texts)[:FIRST])}
-        write_rounds(out, rounds, texts)
-    first = rounds.get(1, {})
+    first = first_round(out, texts).rounds.get(1, {})
     if not any(first.values()):
         words = (
             f"Nothing is labelled yet. Label the {counted(len(first), 'row')} in {out / FILE} "
@@ -128,85 +65,60 @@ def read_trial(source: str, settings: TableOptions, out: Path | None) -> Labels 
 
 def begin(
     out: Path,
-    decider: Callable[[Probe], Decider],
     labels: Labels,
-    policy: Callable[[], tuple[Probe, Sequence[Rung]]],
     terms: Terms,
-) -> list[str]:
+    policy: Callable[[], tuple[Probe, Decider, Sequence[Rung]]],
+) -> str:
     """Draw the rows of the second round, unless the pool is too small.
 
     Args:
         out: The folder.
-        decider: Returns what answers with a probe.
         labels: The table.
-        policy: Fits the probe to all labels; called only if needed. Returns it with its share
-            against error.
         terms: The promise.
+        policy: Fits the probe to all labels; called only if needed. Returns it with what answers
+            with it, and its share against error.
 
     Returns:
-        Lines that explain the rows to the user; [] if nothing was written.
+        A line that explains the rows to the user; "" if nothing was written.
     """
     if labels.question is None:
-        return []
-    rounds = read_rounds(out, labels.texts)
+        return ""
+    rounds = Labelling(out, labels.texts).rounds
     if any(any(rows.values()) for number, rows in rounds.items() if number > 1):
-        return [f"{out / FILE} has labels of a second round and is kept."]
+        return f"{out / FILE} has labels of a second round and is kept."
     if len(labels.pool) < LEAST_POOL:
-        return []
-    probe, steps = policy()
+        return ""
+    probe, decider, steps = policy()
     if terms.error is None and probe.threshold is None:
-        return []  # no model's answers to compare with
-    second = SecondRound.start(decider(probe), probe, labels, terms, steps)
+        return ""  # no model's answers to compare with
+    second = SecondRound.start(decider, probe, labels, terms, steps)
     if not second.rows:
-        return ["No second round: the probe and the model agree on every text without a label."]
+        return "No second round: the probe and the model agree on every text without a label."
     out.mkdir(parents=True, exist_ok=True)
     probe.write(out / POLICY)
-    return [_offer(out, second, labels)]
+    return _offer(out, second, labels)
 
 
 def _offer(out: Path, second: SecondRound, labels: Labels) -> str:
     """Write the next rows to label and the state, and return an explanation for the user."""
-    require_unchanged(second, labels.texts)
-    chance = None if second.terms.error is not None else second.chance
-    rows, rounds = second.ask(), read_rounds(out, labels.texts)
-    kept = {number: rows for number, rows in rounds.items() if number <= second.look}
-    drawn: Rounds = {second.look + 1: {row.id: None for row in rows}}
-    path = write_rounds(out, kept | drawn, labels.texts)
-    write_text(out / STATE, second.to_json() + "\n")
-    goal, why = (
-        "the gain of a probe",
-        f"This proves it with about {100 * (chance or 0):.0f}% probability.",
-    )
-    if chance is None:
-        goal, why = "how many answers may be given", "They are drawn among the confident answers."
-    return (
-        f"To prove {goal}, with all your labels for the training, label the "
-        f"{counted(len(rows), 'row')} of round {second.look + 1} in {path}, and run the same "
-        f"command again. {why}"
-    )
-
-
-def read_second_round(out: Path) -> SecondRound:
-    """Return the second round that was begun in a folder.
-
-    Raises:
-        InputError: No second round was begun, or its files do not belong together.
-    """
-    try:
-        text = (out / STATE).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"no second round was begun in {out}: {error.strerror}") from error
-    return SecondRound.from_json(text, Probe.read(out / POLICY))
-
-
-def require_unchanged(second: SecondRound, texts: Mapping[str, str]) -> None:
-    """Raise InputError if a drawn row of the table was edited or removed."""
     for row in second.rows:
-        if texts.get(row.id) != row.text:
+        if labels.texts.get(row.id) != row.text:
             raise InputError(
                 f"row {row.id} of the table was edited since it was drawn. Restore it, or choose "
                 "another folder with --out"
             )
+    goal, why = "how many answers may be given", "They are drawn among the confident answers."
+    if second.terms.error is None:
+        goal = "the gain of a probe"
+        why = f"This proves it with about {100 * second.chance:.0f}% probability."
+    rows = second.ask()
+    Labelling(out, labels.texts).draw(second.look + 1, [row.id for row in rows])
+    write_text(out / STATE, second.to_json() + "\n")
+    return (
+        f"To prove {goal}, with all your labels for the training, label the "
+        f"{counted(len(rows), 'row')} of round {second.look + 1} in {out / FILE}, and run the same "
+        f"command again. {why}"
+    )
 
 
 def begun(out: Path, labels: Labels, terms: Terms) -> SecondRound | None:
@@ -220,11 +132,13 @@ def begun(out: Path, labels: Labels, terms: Terms) -> SecondRound | None:
     """
     if not (out / STATE).exists():
         return None
-    second, rounds = read_second_round(out), read_rounds(out, labels.texts)
+    second = SecondRound.from_json(
+        (out / STATE).read_text(encoding="utf-8"), Probe.read(out / POLICY)
+    )
     options = [option.text for option in second.probe.question.options]
     told = {
         id: label and restored(label, options)
-        for number, rows in rounds.items()
+        for number, rows in Labelling(out, labels.texts).rounds.items()
         if number > 1
         for id, label in rows.items()
     }
@@ -249,19 +163,18 @@ def begun(out: Path, labels: Labels, terms: Terms) -> SecondRound | None:
     return second
 
 
-def finish(out: Path, second: SecondRound, labels: Labels) -> Proof:
-    """Test the labels so far, and write the certificate, or more rows to label.
+def finish(out: Path, second: SecondRound, labels: Labels) -> tuple[Proven, str]:
+    """Test the labels so far; return what they prove, and what the user can do next.
 
     Raises:
         InputError: A row of the table was edited.
     """
     if second.open_rows:  # asked for by the last verdict, and not labelled yet
-        proof = second.before.verdict()
-        return replace(proof, advice=f"Label the rows of round {second.look + 1} in {out / FILE}.")
-    proof = second.verdict()
-    if proof.certificate is None and second.asked < len(second.rows):
-        return replace(proof, advice=_offer(out, second, labels))
+        advice = f"Label the rows of round {second.look + 1} in {out / FILE}."
+        return second.before.verdict(), advice
+    proven = second.verdict()
+    if proven.certificate is None and second.asked < len(second.rows):
+        return proven, _offer(out, second, labels)
     write_text(out / STATE, second.to_json() + "\n")
-    if proof.certificate is None:
-        return replace(proof, advice="Every row that can be drawn is labelled.")
-    return proof
+    rest = "" if proven.certificate else "Every row that can be drawn is labelled."
+    return proven, rest

@@ -26,6 +26,7 @@ from lastword.files.wording import counted, two_digits
 from lastword.probes.probe import Probe
 from lastword.trust.automation import Automation, Ladder, Rung, labels_to_prove, plan
 from lastword.trust.certificate import Certificate
+from lastword.trust.certification import Outcome
 from lastword.trust.claims import Trial
 from lastword.trust.drift import LIKENESS, rounded
 from lastword.trust.evidence import Evidence
@@ -36,7 +37,7 @@ from lastword.trust.terms import Terms
 from lastword.trust.words import answered
 from lastword.tryout.labels import Labels
 
-_SCHEMA, _QUESTION, _TOGETHER, _REFERENCE = 2, "answer", 64, 1000
+_QUESTION, _TOGETHER, _REFERENCE = "answer", 64, 1000
 _MOST_ROWS = 120  # maximum number of rows per look
 
 
@@ -58,23 +59,27 @@ class PoolRow:
     confidence: float = 1.0
 
 
-@dataclass(frozen=True)
-class Proof:
-    """Verdict of a second round.
+@dataclass(frozen=True, eq=False)
+class Proven:
+    """What labels prove, and the probe and the certificate that are served.
 
     Attributes:
-        certificate: The certificate; None if nothing is proven.
-        words: The verdict in words.
-        drawn: The counts of the rows that test a gain; None for the share that is answered.
-        automation: The test of the share that is answered; None for a gain.
-        advice: What the user can do next; empty if nothing is left to do.
+        probe: The probe; None if the model answers.
+        certificate: The certificate; None if nothing is certified.
+        outcome: The test of a gain over the model on the first labels; None without.
+        automation: The test of the errors among given answers; None if none was asked for.
+        kind: The kind of the probe that a promise is about; None if it is about a correction.
+        drawn: The counts of a second round that tested a gain.
+        words: The verdict of a second round in words.
     """
 
-    certificate: Certificate | None
-    words: str
-    drawn: DrawnRows | None = None
+    probe: Probe | None = None
+    certificate: Certificate | None = None
+    outcome: Outcome | None = None
     automation: Automation | None = None
-    advice: str = ""
+    kind: str | None = None
+    drawn: DrawnRows | None = None
+    words: str = ""
 
 
 @dataclass
@@ -202,7 +207,7 @@ class SecondRound:
         """The round before the rows that are open now were offered."""
         return replace(self, asked=len(self.labels), look=self.look - 1)
 
-    def verdict(self) -> Proof:
+    def verdict(self) -> Proven:
         """Test the labels of all looks so far, at the level of this look.
 
         Raises:
@@ -222,7 +227,7 @@ class SecondRound:
 
     def _automated(
         self, rows: Sequence[PoolRow], wrong: np.ndarray, error: float, skipped: int
-    ) -> Proof:
+    ) -> Proven:
         """Test the share of wrong answers; a skipped row counts as wrong."""
         terms, confidence = self.terms, np.array([row.confidence for row in rows])
         ladder, level = Ladder(error, self.thresholds, 0.0), terms.delta / 2**self.look
@@ -236,9 +241,9 @@ class SecondRound:
             f"{answered(automation, terms.delta)} Of {counted(len(rows), 'labelled row')} "
             f"{int(wrong.sum())} were answered wrong{self._skipped(skipped)}.{self._new_classes}"
         )
-        return Proof(certificate, words, automation=automation)
+        return Proven(self.probe, certificate, automation=automation, words=words)
 
-    def _gained(self, base: np.ndarray, right: np.ndarray, skipped: int) -> Proof:
+    def _gained(self, base: np.ndarray, right: np.ndarray, skipped: int) -> Proven:
         every, count = np.ones(len(base), dtype=bool), len(base)
         # The pool has one text per group, so all rows are independent.
         evidence = Evidence.of(base, right, np.arange(count), changed=every)
@@ -248,7 +253,8 @@ class SecondRound:
         certificate = None
         if proven:
             certificate = certified(self.probe, terms, self._more, evidence, second=drawn)
-        return Proof(certificate, self._words(drawn, proven=proven), drawn)
+        words = self._words(drawn, proven=proven)
+        return Proven(self.probe, certificate, drawn=drawn, words=words)
 
     @property
     def _more(self) -> dict[str, Any]:
@@ -288,10 +294,8 @@ class SecondRound:
 
     def to_json(self) -> str:
         """Return the state as JSON, without the probe, which is stored separately."""
-        values = {n: v for n, v in vars(self).items() if n not in ("probe", "rows", "terms")}
-        rows = [asdict(row) for row in self.rows]
-        fixed = {"schema": _SCHEMA, "policy": self.probe.digest, "terms": asdict(self.terms)}
-        return to_json({**fixed, "rows": rows, **values})
+        values = {**vars(self), "probe": self.probe.digest, "terms": asdict(self.terms)}
+        return to_json(values | {"rows": [asdict(row) for row in self.rows]})
 
     @classmethod
     def from_json(cls, text: str, probe: Probe) -> "SecondRound":
@@ -302,16 +306,12 @@ class SecondRound:
         """
         try:
             values: dict[str, Any] = from_json(text)
-            schema, policy, rows, terms = (
-                values.pop(name) for name in ("schema", "policy", "rows", "terms")
-            )
-            if schema != _SCHEMA:
-                raise InputError(f"its schema is {schema}, expected {_SCHEMA}")
-            if policy != probe.digest:
+            if values["probe"] != probe.digest:
                 raise InputError("it was drawn for another policy")
+            terms = values["terms"] | {"methods": tuple(values["terms"]["methods"])}
+            rows = tuple(PoolRow(**row) for row in values["rows"])
             values |= {name: tuple(values[name]) for name in ("reference", "pool", "thresholds")}
-            fixed = Terms(**terms | {"methods": tuple(terms["methods"])})
-            return cls(probe, fixed, rows=tuple(PoolRow(**row) for row in rows), **values)
+            return cls(**values | {"probe": probe, "terms": Terms(**terms), "rows": rows})
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(f"this is not a second round: {error}") from error
 

@@ -6,10 +6,9 @@ from typing import Any
 
 from lastword.trust.automation import Estimate
 from lastword.tryout.contest import SIMPLE
-from lastword.tryout.prompts import WITH_PROBE
+from lastword.tryout.material import ACCURACY
 
 FILE, SCHEMA = "verdict.json", 2
-ACCURACY, BALANCED = "accuracy", "balanced"
 MODEL = "the model"
 
 
@@ -100,17 +99,16 @@ class Standings:
             objective. `classes` and `answers` are about it.
         cheaper: A cheaper contestant within half a standard error of `best`; None if there is none.
         saves: Share of the compute of an answer that it saves.
-        correction: The correction with the best accuracy; None without a model.
         probe: The name of the best or certified probe; None if there is none.
         cost: Compute of an answer by `best`, relative to the model's; None if unknown.
         classes: Results by label; empty if options differ by row.
         answers: The answers to each row by `best`, limited by the certificate; those of a probe
             are cross-validated.
-        prompts: The model with other prompts, and a cross-validated probe with the best of them,
-            on rows that are not examples. `fixed` and `broken` compare on the same rows: the
-            model with its current prompt, a probe with `best`.
+        prompts: The model with other prompts, on rows that are not examples. `fixed` and `broken`
+            compare with its current prompt on the same rows.
         prompts_left_out: Prompts that were not tested, with the reason.
-        named: Contestants with an encoder that the user named; they are always shown.
+        shown: Contestants that are always shown: the best of each kind, and all with an encoder
+            that the user named.
         objective: `accuracy` or `balanced` (mean recall); contestants are ranked by it.
         constant: The answer of the constant baseline; None if options differ by row.
     """
@@ -119,14 +117,13 @@ class Standings:
     best: str
     cheaper: str | None = None
     saves: float = 0.0
-    correction: str | None = None
     probe: str | None = None
     cost: float | None = None
     classes: tuple[Class, ...] = ()
     answers: tuple[RowAnswer, ...] = ()
     prompts: tuple[Standing, ...] = ()
     prompts_left_out: tuple[str, ...] = ()
-    named: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
     objective: str = ACCURACY
     constant: str | None = None
 
@@ -157,18 +154,9 @@ class Standings:
     @property
     def better_prompt(self) -> Standing | None:
         """The prompt with which the model is significantly more accurate, or None."""
-        return self._better(probe=False)
-
-    @property
-    def better_probe(self) -> Standing | None:
-        """The probe with another prompt that is significantly better than `best`, or None."""
-        return self._better(probe=True)
-
-    def _better(self, *, probe: bool) -> Standing | None:
-        prompts = [one for one in self.prompts if one.name.endswith(WITH_PROBE) == probe]
-        gains = [one for one in prompts if (one.fixed or 0) > (one.broken or 0)]
-        # Bonferroni's correction over all prompts of a kind.
-        proven = [one for one in gains if (one.p or 0.0) * len(prompts) < 0.05]
+        gains = [one for one in self.prompts if (one.fixed or 0) > (one.broken or 0)]
+        # Bonferroni's correction over all prompts.
+        proven = [one for one in gains if (one.p or 0.0) * len(self.prompts) < 0.05]
         return max(proven, key=lambda one: one.right, default=None)
 
 
@@ -208,7 +196,7 @@ class Guarantee:
 
 
 @dataclass(frozen=True)
-class Answered:
+class ShareAnswered:
     """The shares of texts that are answered at some errors; other texts go to a person.
 
     Attributes:
@@ -269,7 +257,7 @@ class Verdict:
     table: Examples
     contest: Standings
     certificate: Guarantee
-    answered: Answered = field(default_factory=Answered)
+    answered: ShareAnswered = field(default_factory=ShareAnswered)
     depths: DepthAccuracy = field(default_factory=DepthAccuracy)
     advice: Advice = field(default_factory=Advice)
 

@@ -9,8 +9,9 @@ from lastword.probes.trajectory import TrajectoryProbe
 from lastword.trust.automation import ERRORS
 from lastword.trust.policy import is_probe
 from lastword.tryout.contest import LARGEST, SIMPLE
-from lastword.tryout.prompts import WITH_PROBE, file_of
-from lastword.tryout.verdict import ACCURACY, BALANCED, MODEL, Advice, Standing, Standings, Verdict
+from lastword.tryout.material import ACCURACY, BALANCED
+from lastword.tryout.prompts import file_of
+from lastword.tryout.verdict import MODEL, Advice, Standing, Standings, Verdict
 
 _WIDTH = 20  # characters per bar
 _FREE = 0.005  # share of the model's compute below which a cost is called negligible
@@ -18,16 +19,16 @@ _FEW_OF_CLASS = 5  # a class with fewer rows is not reported as the weakest
 _MEASURES = {ACCURACY: "accuracy", BALANCED: "mean recall"}
 
 
-def advise(verdict: Verdict, commands: Sequence[str] = (), first: Sequence[str] = ()) -> Advice:
+def advise(verdict: Verdict, commands: Sequence[str] = (), first: str = "") -> Advice:
     """Return the text of a verdict.
 
     Args:
         verdict: The figures.
         commands: The commands that use its result.
-        first: Sentences that come before those about the guarantee.
+        first: Words that come before those about the guarantee.
     """
-    sentences = (*first, *comparison(verdict), *guarantee(verdict))
-    return Advice(headline(verdict), tuple(shares(verdict)), sentences, tuple(commands))
+    sentences = filter(None, (first, *comparison(verdict), *guarantee(verdict)))
+    return Advice(headline(verdict), tuple(shares(verdict)), tuple(sentences), tuple(commands))
 
 
 def lines(verdict: Verdict, *, verbose: bool = False) -> Iterator[str]:
@@ -98,8 +99,6 @@ def comparison(verdict: Verdict) -> Iterator[str]:
     contest = verdict.contest
     best, model, simple = contest.line(contest.best), contest.model, contest.simple
     others = [] if model is None else [f"the model alone {score(model, contest)}"]
-    if model is not None and model.items is not None:
-        others[0] += f" on {counted(model.items, 'row')}"
     if simple is not None:
         others.append(f"{baseline(simple, contest)} {score(simple, contest)}")
     if others:
@@ -118,14 +117,13 @@ def comparison(verdict: Verdict) -> Iterator[str]:
 
 
 def _beside(contest: Standings) -> str:
-    """Return a sentence about the cheaper contestant, or the more accurate one."""
+    """Return a sentence about the cheaper contestant."""
     other = contest.line(contest.cheaper or "")
     named = baseline(other, contest) if other.name in SIMPLE else in_words(other.name)
-    if contest.value(other) > contest.value(contest.line(contest.best)):
-        return f"The most accurate is {named}: {score(other, contest)}."
-    ask = "you need no model for this" if other.name in SIMPLE else "--prefer cheap takes it"
     saves = f", saves {percent(contest.saves)} of the compute" if contest.saves else ""
-    return f"Within half a standard error: {named}, {score(other, contest)}{saves}: {ask}."
+    if other.name in SIMPLE:
+        saves = ": you need no model for this"
+    return f"Within half a standard error: {named}, {score(other, contest)}{saves}."
 
 
 def baseline(simple: Standing, contest: Standings, *, first: bool = False) -> str:
@@ -191,9 +189,8 @@ def guarantee(verdict: Verdict) -> Iterator[str]:
             f"The weakest class is `{worst.label}`: {contest.best} finds "
             f"{percent(worst.corrected)} of its {worst.items} rows."
         )
-    for prompt in (contest.better_prompt, contest.better_probe):
-        if prompt is not None:
-            yield _other_prompt(prompt, contest)
+    if contest.better_prompt is not None:
+        yield _other_prompt(contest.better_prompt)
 
 
 def _certified(verdict: Verdict) -> Iterator[str]:
@@ -236,19 +233,16 @@ def _proof(verdict: Verdict) -> Iterator[str]:
         yield "A gain over the model is not proven."
 
 
-def _other_prompt(prompt: Standing, contest: Standings) -> str:
-    """Return a sentence about a prompt with which the model, or a probe, is better."""
-    name = prompt.name.removesuffix(WITH_PROBE)
-    probe = name != prompt.name
-    file = name if name in TEMPLATES else f"FOLDER/{file_of(name)}"
+def _other_prompt(prompt: Standing) -> str:
+    """Return a sentence about a prompt with which the model is better."""
+    file = prompt.name if prompt.name in TEMPLATES else f"FOLDER/{file_of(prompt.name)}"
     again = f"run `try` again with --template {file}"
-    if name == DecisionPrompt.name:
+    if prompt.name == DecisionPrompt.name:
         again = 'it is the one of transformers: `pipeline("decision")` or `transformers serve`'
     return (
-        f"With the prompt {name}, {'a probe' if probe else 'the model alone'} has an accuracy of "
+        f"With the prompt {prompt.name}, the model alone has an accuracy of "
         f"{percent(prompt.right)} ({prompt.fixed} answers fixed and {prompt.broken} broken "
-        f"compared with {contest.best if probe else 'the current prompt'} on the same rows): "
-        f"{again}."
+        f"compared with the current prompt on the same rows): {again}."
     )
 
 
@@ -256,9 +250,8 @@ def bars(verdict: Verdict, *, every: bool = False) -> list[str]:
     """Return a bar per line; those of other prompts are marked, the certified one is last."""
     contest, certified = verdict.contest, verdict.certificate.line
     by_name = {line.name: line for line in contest.lines}
-    names = ("chance", *SIMPLE, MODEL, contest.correction, *contest.named, contest.cheaper)
-    shown = [*names, contest.probe, contest.best]
-    drawn = [by_name[n] for n in (by_name if every else dict.fromkeys(shown)) if n in by_name]
+    shown = dict.fromkeys(("chance", *SIMPLE, MODEL, *contest.shown))
+    drawn = [by_name[n] for n in (by_name if every else shown) if n in by_name]
     better = contest.better_prompt
     prompts = contest.prompts if every else [better] if better is not None else []
     named = [(line.name, line) for line in drawn]

@@ -43,7 +43,6 @@ function show(next) {
   showText(next.shown);
   showProgress();
   showVerdict();
-  showCurve();
 }
 
 function showText(next) {
@@ -87,19 +86,13 @@ function listOptions() {
     option.description ? element("span", { class: "meaning", dir: "auto" }, option.description) : null))));
 }
 
-function timeLeft(seconds) {
-  if (seconds === null || !seconds) return "";
-  return seconds < 90 ? `, about ${seconds} s left at your pace` : `, about ${Math.round(seconds / 60)} min left at your pace`;
-}
-
 function showProgress() {
   const ended = state.more || state.ended;
   const purpose = state.round === 1 ? "these train the probe" : "these prove it";
-  const reading = state.round === 1 && state.to_read && state.read < state.to_read ? `; the model has read ${state.read} of ${state.to_read} texts` : "";
   at("going").hidden = Boolean(ended);
   at("bar").max = state.rows || 1;
   at("bar").value = state.done;
-  at("progress").textContent = `${state.done} of ${state.rows}: ${purpose}${timeLeft(state.seconds_left)}${reading}`;
+  at("progress").textContent = `${state.done} of ${state.rows}: ${purpose}`;
   at("waiting").textContent = shown || ended ? "" : `${state.doing} …`;
 }
 
@@ -114,30 +107,6 @@ function showVerdict() {
   at("commands").textContent = state.commands.join("\n");
   at("result").hidden = !state.result;
   if (appears) at("words").focus();
-}
-
-function showCurve() {
-  const { curve } = state;
-  at("learning").hidden = curve.length < 2;
-  const drawn = JSON.stringify(curve);
-  if (curve.length < 2 || at("curve").dataset.drawn === drawn) return;
-  at("curve").dataset.drawn = drawn;
-  const last = curve.at(-1)[0];
-  const points = curve.map(([count, right]) => [30 + (340 * count) / last, 110 - 90 * right]);
-  const told = curve.map(([count, right]) => `${Math.round(100 * right)}% with ${count} labels`).join(", ");
-  const svg = drawing("svg", { viewBox: "0 0 400 140", role: "img", "aria-label": told },
-    drawing("polyline", { points: points.map((point) => point.join(",")).join(" ") }),
-    ...points.flatMap(([x, y], place) => [drawing("circle", { cx: x, cy: y, r: 4 }),
-      drawing("text", { x, y: y - 9 }, `${Math.round(100 * curve[place][1])}%`),
-      drawing("text", { x, y: 134 }, `${curve[place][0]} labels`)]));
-  at("curve").replaceChildren(svg, element("p", { class: "note" }, "Leave-one-out: each label is predicted by a probe that has not seen it."));
-}
-
-function drawing(tag, attributes, ...children) {
-  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
 }
 
 document.addEventListener("keydown", (event) => {
