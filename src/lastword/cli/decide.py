@@ -16,7 +16,7 @@ from lastword.files.strict_json import from_json, to_json
 from lastword.files.wording import counted
 
 if TYPE_CHECKING:
-    from lastword.decide.answer import Answer, Answers
+    from lastword.decide.answer import Answers
     from lastword.decide.decider import Decider
     from lastword.decide.questionnaire import Questionnaire
     from lastword.engines.bulk import Bulk
@@ -47,8 +47,6 @@ def decide(
     out: Annotated[
         str | None,
         typer.Option(
-            "--out",
-            "--output",
             metavar="PATH",
             help="File for the answers, .jsonl or .csv; with --engine ray a folder for Parquet. "
             "Answers that a .jsonl file already has are not computed again.",
@@ -144,11 +142,10 @@ def _text(row: "Row", column: str | None, id: str | None) -> tuple[str, Any]:
 
     value, name = row.value, row.place
     if row.error is not None:
-        return name, InputError(f"{row.place}: {row.error}")
+        return name, InputError(f"{name}: {row.error}")
     if not isinstance(value, Mapping):
-        return name, _input(row, value)
-    places = [column] if column is not None else [key for key in _COLUMNS if key in value]
-    place = places[0] if places else None
+        value, column, id = {"text": value}, None, None
+    place = column or next((key for key in _COLUMNS if key in value), None)
     identifier = value.get(id or id_column([key for key in value if key != place]))
     if identifier not in (None, ""):  # a lone surrogate cannot be written: it becomes `\\ud800`
         name = str(identifier).encode("utf-8", "backslashreplace").decode()
@@ -157,15 +154,13 @@ def _text(row: "Row", column: str | None, id: str | None) -> tuple[str, Any]:
         return name, InputError(f"{row.place} has no text: --text-column names one of {names}")
     if id is not None and id not in value:
         return name, InputError(f"{row.place} has no {id!r} for --id-column")
-    return name, _input(row, value[place])
-
-
-def _input(row: "Row", value: Any) -> Any:
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return InputError(f"{row.place} has no text")
-    if isinstance(value, str | Mapping | Sequence):
-        return value
-    return InputError(f"{row.place}: expected a text, not {type(value).__name__}")
+    text = value[place]
+    if text is None or (isinstance(text, str) and not text.strip()):
+        return name, InputError(f"{row.place} has no text")
+    if not isinstance(text, str | Mapping | Sequence):
+        fault = f"expected a text, not {type(text).__name__}"
+        return name, InputError(f"{row.place}: {fault}")
+    return name, text
 
 
 def _many(
@@ -175,25 +170,17 @@ def _many(
     output: Path | None,
 ) -> None:
     """Write the answers about many texts: as CSV once all are there, or line by line as JSON."""
-    from lastword.decide.answer import ERROR, columns_of, row_of
-
     failures = done = 0
     # A certificate of a table of one question's answers holds for the answerer of its rows.
     answerers = [*decider.answerers(ready)] if len(ready.questions) == 1 else []
     by = dict(zip(("answerer",), answerers, strict=False))
-    if output is not None and output.suffix.lower() == ".csv":
-        # `certify` leaves out rows that trained what answers them.
-        marks = ("trained",) if decider.probes else ()
-        columns = (*columns_of(ready.questions), *marks, *by, ERROR)
-        lines: list[list[Any]] = [["id", *columns]]
+    if output is None:
         for name, answer in _answers(decider, ready, texts):
-            cells: dict[str, Any] = {ERROR: answer} if isinstance(answer, str) else row_of(answer)
-            if not isinstance(answer, str):
-                cells |= by | {"trained": any(one.trained for one in answer.values())}
-            lines.append([name, *map(cells.get, columns)])
+            typer.echo(_json_line(name, answer))
             failures += isinstance(answer, str)
-        write_csv(output, lines)
-    elif output is not None:
+    elif output.suffix.lower() == ".csv":
+        failures = _write_table(decider, ready, texts, output, by)
+    else:
         work = [*_digests(decider, ready, texts)]
         done, failures = _resume(output, [name for name, _ in texts], work)
         try:
@@ -205,20 +192,38 @@ def _many(
                     failures += isinstance(answer, str)
         except OSError as error:
             raise InputError(f"cannot write {output}: {error.strerror or error}") from error
-    else:
-        for name, answer in _answers(decider, ready, texts):
-            typer.echo(_json_line(name, answer))
-            failures += isinstance(answer, str)
     if output is not None:
         before = f", {done} of them before" if done else ""
         say(f"lastword: wrote {output}: {counted(len(texts), 'text')}{before}")
     _report_failures(failures)
 
 
-def _json_line(name: str, answer: "Answers | str", **more: str) -> str:
-    from lastword.decide.answer import ERROR
+def _write_table(
+    decider: "Decider",
+    ready: "Questionnaire",
+    texts: Sequence[tuple[str, Any]],
+    output: Path,
+    by: dict[str, str],
+) -> int:
+    """Write the answers as CSV, and return the number of texts that could not be read."""
+    from lastword.decide.answer import ERROR, columns_of, row_of
 
-    content = {ERROR: answer} if isinstance(answer, str) else {"answers": answer.to_dict()}
+    # `certify` leaves out rows that trained what answers them.
+    marks = ("trained",) if decider.probes else ()
+    columns = (*columns_of(ready.questions), *marks, *by, ERROR)
+    rows: list[dict[str, Any]] = []
+    for name, answer in _answers(decider, ready, texts):
+        if isinstance(answer, str):
+            rows.append({"id": name, ERROR: answer})
+        else:
+            trained = any(one.trained for one in answer.values())
+            rows.append({"id": name, "trained": trained} | by | row_of(answer))
+    write_csv(output, [["id", *columns], *(map(row.get, ("id", *columns)) for row in rows)])
+    return sum(ERROR in row for row in rows)
+
+
+def _json_line(name: str, answer: "Answers | str", **more: str) -> str:
+    content = {"error": answer} if isinstance(answer, str) else {"answers": answer.to_dict()}
     return to_json({"id": name, **more, **content})
 
 
@@ -238,9 +243,6 @@ def _report_failures(failures: int) -> None:
     if failures:
         say(f"lastword: {counted(failures, 'text')} could not be read; `error` says why")
         raise typer.Exit(1)
-
-
-# Files of answers, and resuming them
 
 
 def _digests(
@@ -281,14 +283,17 @@ def _resume(path: Path, names: Sequence[str], work: Sequence[str]) -> tuple[int,
     return len(rows), sum("error" in row for row in rows)
 
 
-# Output to a terminal
-
-
 def _show(answers: "Answers") -> None:
+    from lastword.text.question import Choice, Multi, Predicate
+
     rows = []
     for name, answer in answers.items():
-        words, probability, others = _cells(answer)
-        words += ", deferred" if answer.deferred else ""
+        pairs = zip(map(str, answer.values), answer.probabilities.tolist(), strict=True)
+        shares = sorted(pairs, key=lambda pair: -pair[1])
+        several = isinstance(answer.question, Multi)
+        probability = answer.probability if several else shares[0][1]
+        others = shares[1:4] if isinstance(answer.question, Choice | Predicate) else shares
+        words = answer.words + (", deferred" if answer.deferred else "")
         rest = ", ".join(f"{option} {share:.1%}" for option, share in others)
         rows.append((name, words, f"{probability:.1%}", rest))
     show(grid(("question", "answer", "probability", "others"), rows, {"probability"}))
@@ -296,19 +301,3 @@ def _show(answers: "Answers") -> None:
     who = "the model's answers" if methods == "model" else f"by {methods}"
     calibrated = all(answer.calibrated for answer in answers.values())
     typer.echo(f"{who}; probabilities {'' if calibrated else 'not '}calibrated")
-
-
-def _cells(answer: "Answer") -> tuple[str, float, list[tuple[str, float]]]:
-    """Return an answer as text, its probability, and the other options with theirs."""
-    from lastword.text.question import Multi, Predicate, Score
-
-    words, shares = answer.words, answer.probabilities.tolist()
-    names = tuple(map(str, answer.values))
-    ranked = sorted(zip(names, shares, strict=True), key=lambda pair: -pair[1])
-    if isinstance(answer.question, Multi):
-        return words, answer.probability, ranked
-    if isinstance(answer.question, Predicate):
-        return words, max(shares), []
-    if isinstance(answer.question, Score):
-        words += f" ({names[answer.level]})"
-    return words, answer.probability, ranked[1:4]
