@@ -11,7 +11,7 @@ import typer
 from lastword.cli import options as opt
 from lastword.cli.benchmarks import read_benchmarks
 from lastword.cli.model import load_decider, load_options
-from lastword.cli.output import check_writable, show, write_lines
+from lastword.cli.output import check_writable, grid, show, write_lines
 from lastword.cli.progress import waiting
 from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import to_json
@@ -51,8 +51,7 @@ def bench(
 
     Prints TRACE's cost as three ratios: packed over packed, plain over plain, packed over plain.
     """
-    options = load_options(model, loading)
-    options = replace(options, correction=correction)
+    options = replace(load_options(model, loading), correction=correction)
     if out is not None:
         check_writable(out)
     with waiting("reading the data"):
@@ -75,10 +74,9 @@ def bench(
     with waiting("timing"):
         result = bench(decider, ready, rounds=rounds, against=names)
     profile = decider.tracer.profile
-    name = dataset.benchmark.name
     record = {
         "model": options.alias or options.label,
-        "benchmark": name,
+        "benchmark": dataset.benchmark.name,
         "dtype": profile.precision,
         "depth": profile.depth,
     }
@@ -100,8 +98,6 @@ def _encode(decider: "Decider", items: "Sequence[Item]") -> "list[EncodedItem]":
 
 
 def _show(result: "Bench") -> None:
-    from rich.table import Table
-
     from lastword.lab.timing import NAMES
 
     show(
@@ -109,16 +105,14 @@ def _show(result: "Bench") -> None:
         + ("agree" if result.same_decisions else "DIFFER")
     )
     first = next(name for name in result.seconds if name not in NAMES.values())
-    table = Table("", "seconds", "an item", f"/ {first}", "off by, nats")
+    heads = ("seconds", "an item", f"/ {first}", "off by, nats")
+    rows = []
     for name, seconds in result.seconds.items():
-        agrees, ratio = result.agrees(name), result.ratio(name, first)
-        table.add_row(
-            name,
-            f"{seconds:.3f}" if agrees else "–",
-            f"{seconds / result.items:.4f}" if agrees else "–",
-            "–" if ratio is None else f"{ratio:.3f}",
-            f"{result.agreement[name]:.1e}",
-        )
-    show(table)
+        ratio = result.ratio(name, first)
+        times = [f"{seconds:.3f}", f"{seconds / result.items:.4f}"]
+        times = times if result.agrees(name) else ["–", "–"]
+        ratios = "–" if ratio is None else f"{ratio:.3f}"
+        rows.append((name, *times, ratios, f"{result.agreement[name]:.1e}"))
+    show(grid(("", *heads), rows, heads))
     for words, ratio in result.costs.items():
         show(f"{words}: {'not timed' if ratio is None else f'{ratio:.2f}x'}")

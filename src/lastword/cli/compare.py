@@ -1,7 +1,7 @@
 """`lastword compare`: compares TRACE, other methods and baselines on the same items."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,24 +11,18 @@ from lastword.cli.evaluate import evaluated
 from lastword.cli.model import load_decider, load_options
 from lastword.cli.output import say, show_tables
 from lastword.cli.progress import waiting
-from lastword.files.strict_json import to_json
 
 
-def _list(context: Any, option: Any, value: bool) -> bool:
-    """Print the table of methods, and stop.
+def _list(wanted: bool) -> bool:
+    """Print the table of methods, and stop."""
+    if wanted:
+        from lastword.methods import METHODS
 
-    --list and --json may come in any order, so the table is printed when both have been parsed.
-    """
-    values = {**context.params, str(option.name): value}
-    if not values.get("list") or "json" not in values:
-        return value
-    from lastword.methods import METHODS
-
-    rows = [{"name": n, "summary": m.summary, "source": m.source} for n, m in METHODS.items()]
-    width = max(map(len, METHODS))
-    lines = ("{name:<{width}}  {summary} ({source})".format(width=width, **row) for row in rows)
-    typer.echo(to_json(rows) if values["json"] else "\n".join(lines))
-    raise typer.Exit
+        width = max(map(len, METHODS))
+        for name, method in METHODS.items():
+            typer.echo(f"{name:<{width}}  {method.summary} ({method.source})")
+        raise typer.Exit
+    return wanted
 
 
 def compare(
@@ -50,10 +44,7 @@ def compare(
     seed: opt.Seed = None,
     columns: opt.Columns = None,
     format: opt.Format = None,
-    json: Annotated[
-        bool,
-        typer.Option("--json", callback=_list, is_eager=True, help="Print the result as JSON."),
-    ] = False,
+    json: opt.Json = False,
     loading: opt.Loading,
 ) -> None:
     """Compare every correction on one model and one benchmark, and record each one's scores."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -292,27 +292,25 @@ class Fields:
 
     def options(self, of: type[Any]) -> dict[str, inspect.Parameter]:
         """Return the options of a dataclass, by field."""
-        texts = attributes(of)
-        return {
-            each.name: self._option(each, each.type, texts[each.name])
-            for each in fields(of)
-            if each.name not in self.leave_out
-        }
+        texts, options = attributes(of), {}
+        for each in fields(of):
+            if each.name in self.leave_out:
+                continue
+            name = self.names.get(each.name, each.name)
+            more: dict[str, Any] = {"rich_help_panel": self.panel, "help": texts[each.name]}
+            more |= self.settings.get(each.name, {})
+            flag = f"--{name.replace('_', '-')}"
+            # Without the declaration, typer gives a boolean a second flag, `--no-NAME`.
+            option = typer.Option(flag, **more) if each.type is bool else typer.Option(**more)
+            kind = str | None if each.type == str | Path | None else each.type  # typer takes one
+            options[each.name] = inspect.Parameter(
+                name, _BY_NAME, default=each.default, annotation=Annotated[kind, option]
+            )
+        return options
 
-    def _option(self, of: Any, kind: Any, text: str) -> inspect.Parameter:
-        name = self.names.get(of.name, of.name)
-        more = {"rich_help_panel": self.panel, "help": text} | dict(self.settings.get(of.name, {}))
-        flag = f"--{name.replace('_', '-')}"
-        # Without the declaration, typer gives a boolean a second flag, `--no-NAME`.
-        option = typer.Option(flag, **more) if kind is bool else typer.Option(**more)
-        if kind == str | Path | None:  # typer takes one type
-            kind = str | None
-        return inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=of.default,
-            annotation=Annotated[kind, option],
-        )
+
+# By keyword, so that an option with a default may stand before one without.
+_BY_NAME = inspect.Parameter.KEYWORD_ONLY
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -321,21 +319,15 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, tuple[Any, dict[str, str]]] = {}  # by parameter: class, option by field
     options: list[inspect.Parameter] = []
     for name, parameter in signature.parameters.items():
-        kind = parameter.annotation
-        marks = [mark for mark in getattr(kind, "__metadata__", ()) if isinstance(mark, Fields)]
-        if marks:
-            kind = kind.__origin__
-            parts = marks[0].options(kind)
-        elif isinstance(kind, type) and is_dataclass(kind):
-            parts = dict(inspect.signature(kind).parameters)
-        else:
-            parts = {}
+        kind: Any
+        kind, *marks = get_args(parameter.annotation) or (parameter.annotation,)
+        if not (isinstance(kind, type) and is_dataclass(kind)):
             options.append(parameter)
-        if parts:
-            groups[name] = kind, {each: part.name for each, part in parts.items()}
-            options += parts.values()
-    # By keyword, so that an option with a default may stand before one without.
-    options = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options]
+            continue
+        parts = marks[0].options(kind) if marks else dict(inspect.signature(kind).parameters)
+        groups[name] = kind, {each: part.name for each, part in parts.items()}
+        options += parts.values()
+    options = [option.replace(kind=_BY_NAME) for option in options]
 
     @wraps(command)
     def run(**values: Any) -> None:

@@ -4,14 +4,14 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from threading import Timer
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from lastword.cli.output import printable
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, ProgressColumn
 
 PATIENCE_SECONDS = 1.0
 LINE_SECONDS = 30.0  # interval between lines of progress if stderr is not a terminal
@@ -19,22 +19,24 @@ LINE_SECONDS = 30.0  # interval between lines of progress if stderr is not a ter
 T = TypeVar("T")
 
 
-def _bar(*columns: Any, **options: Any) -> "Progress":
-    """Return a progress bar on stderr, which is hidden if that is not a terminal."""
+@contextmanager
+def _bar(*columns: "ProgressColumn", transient: bool = False) -> "Iterator[Progress]":
+    """Show a bar on stderr after one second; it is hidden if that is not a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    return Progress(*columns, console=console, disable=not console.is_terminal, **options)
-
-
-@contextmanager
-def _showing(bar: "Progress") -> Iterator[None]:
-    """Show the bar after one second, until the block ends."""
+    bar = Progress(
+        *columns,
+        console=console,
+        disable=not console.is_terminal,
+        transient=transient,
+        get_time=lambda: time.monotonic(),
+    )
     timer = Timer(PATIENCE_SECONDS, bar.start)  # a timer, because the first step may take long
     timer.start()
     try:
-        yield
+        yield bar
     finally:
         timer.cancel()
         timer.join()
@@ -47,9 +49,8 @@ def waiting(task: str) -> Iterator[None]:
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     words = TextColumn("{task.description}", markup=False)
-    bar = _bar(SpinnerColumn(), words, TimeElapsedColumn(), transient=True)
-    bar.add_task(printable(task), total=None)
-    with _showing(bar):
+    with _bar(SpinnerColumn(), words, TimeElapsedColumn(), transient=True) as bar:
+        bar.add_task(printable(task), total=None)
         yield
 
 
@@ -63,13 +64,12 @@ def tracked(things: Iterable[T], task: str, total: int) -> Iterator[T]:
 
 @contextmanager
 def counting(task: str, total: int) -> "Iterator[Countdown]":
-    """Show a task's count, rate and time left on stderr: live, or as one line per 30 seconds."""
-    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    """Show a task's count and time left on stderr: live, or as one line per 30 seconds."""
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
     # The description and the bar.
-    usual = (*Progress.get_default_columns()[:2], MofNCompleteColumn())
-    bar = _bar(*usual, TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
-    with _showing(bar):
+    usual = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
+    with _bar(*usual) as bar:
         yield Countdown(bar, printable(task), total)
 
 
@@ -77,10 +77,9 @@ class Countdown:
     """The progress of a task, as `counting` shows it."""
 
     def __init__(self, bar: "Progress", task: str, total: int) -> None:
-        self._bar, self._task, self._total = bar, task, total
-        self._line = bar.add_task(task, total=total, rate="")
-        self._count, self._resumed = 0, -1
-        self._start = self._last_line = time.monotonic()
+        self._bar, self._name = bar, task
+        self._line = bar.add_task(task, total=total)
+        self._last_line = time.monotonic()
 
     def stage(self, name: str) -> None:
         """Show the current step of the task; print it as a line if stderr is not a terminal."""
@@ -90,13 +89,9 @@ class Countdown:
 
     def advance(self, done: int) -> None:
         """Add to the count; the first call adds the work of an earlier run, without its time."""
-        self._count += done
-        if self._resumed < 0:
-            self._resumed, self._start = self._count, time.monotonic()
-        rate = (self._count - self._resumed) / max(time.monotonic() - self._start, 1e-6)
-        self._bar.update(self._line, completed=self._count, rate=f"{rate:.3g}/s")
+        self._bar.advance(self._line, done)
         if self._bar.disable and time.monotonic() - self._last_line > LINE_SECONDS:
             self._last_line = time.monotonic()
-            left = f", {(self._total - self._count) / rate:.0f} s left" if rate else ""
-            counts = f"{self._count} of {self._total}, {rate:.3g}/s{left}"
-            typer.echo(f"{self._task}: {counts}", err=True)
+            (task,) = self._bar.tasks
+            left = "" if task.time_remaining is None else f", {task.time_remaining:.0f} s left"
+            typer.echo(f"{self._name}: {task.completed:.0f} of {task.total:.0f}{left}", err=True)
