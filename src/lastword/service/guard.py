@@ -12,8 +12,7 @@ import hmac
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -79,8 +78,7 @@ class Guard:
                         answer.size = len(body)
                         # Counted only now, so that clients that send slowly take no place.
                         with self._traffic.passing(limits.requests):
-                            async with _attended(receive):
-                                await self._app(scope, _whole(body), answer)
+                            await _attended(self._app(scope, _whole(body), answer), receive)
                 else:
                     await self._app(scope, _whole(b""), answer)
         except TimeoutError:  # at the deadline, or if the client does not read its answer
@@ -161,33 +159,22 @@ class Guard:
         )
 
 
-@asynccontextmanager
-async def _attended(receive: Receive) -> AsyncIterator[None]:
-    """End the block when the client leaves.
+async def _attended(answering: Awaitable[None], receive: Receive) -> None:
+    """Await an answer, and end it when the client leaves."""
 
-    A task waits for the disconnect and cancels this one. The cancellation is taken back
-    (`uncancel`), because this task goes on: it counts and logs the request.
-    """
-    task, has_left = asyncio.current_task(), False
-    assert task is not None
-
-    async def watch() -> None:
-        nonlocal has_left
+    async def left() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        has_left = True
-        task.cancel()
 
-    watching = asyncio.ensure_future(watch())
+    tasks = [asyncio.ensure_future(answering), asyncio.ensure_future(left())]
     try:
-        yield
-    except asyncio.CancelledError as error:
-        if has_left:
-            task.uncancel()
-            raise Refusal("client_left", "the client left before its answer") from error
-        raise
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not tasks[0].done():
+            raise Refusal("client_left", "the client left before its answer")
+        await tasks[0]
     finally:
-        watching.cancel()
+        for task in tasks:
+            task.cancel()
 
 
 def _whole(body: bytes) -> Receive:

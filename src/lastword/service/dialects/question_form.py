@@ -91,15 +91,15 @@ class QuestionForm:
         kinds: The kinds of questions by their names in the dialect.
         keys: The keys of a question beside `type`, `instructions` and `question`.
         text: Function that returns instructions as text.
-        options: Function that returns the arguments of a new question after its instructions, of
-            the kind and the question's JSON; () if the question has no options.
+        fields: Function that returns the fields of a new question beside its instructions, of the
+            kind and the question's JSON.
         optional: True if a new question may have no instructions.
     """
 
     kinds: Mapping[str, type[Single]]
     keys: frozenset[str]
     text: Callable[[Json], str]
-    options: Callable[[type[Single], Object], Sequence[Json]]
+    fields: Callable[[type[Single], Object], Object]
     optional: bool = False
 
     def read(self, questions: Mapping[str, Object], served: Served) -> dict[str, Question]:
@@ -129,16 +129,17 @@ class QuestionForm:
         content, name = question.get("instructions"), question.get("question")
         instructions = "" if content is None else self.text(content)
         is_asked = name is None or any(question.get(key) for key in _OPTIONS)
-        more = self.options(kind, question) if is_asked else ()
+        fields = self.fields(kind, question) if is_asked else {}
         if name is None:
             if content is None and not self.optional:
                 raise InputError("instructions are missing")
-            return kind(instructions, *more)
-        # A predicate without instructions would be refused.
-        options = kind(instructions or "-", *more).options if more else ()
-        found = served.get(str(name), kind, instructions, options)
-        if question.get("abstain") is True and isinstance(found, Choice):
-            return replace(found, abstain=True)
+            found: Question = kind(instructions=instructions, **fields)
+        else:
+            # A predicate without instructions would be refused.
+            options = kind(instructions=instructions or "-", **fields).options if fields else ()
+            found = served.get(str(name), kind, instructions, options)
+        if isinstance(found, Choice) and question.get("abstain"):
+            return replace(found, abstain=question["abstain"])
         return found
 
 
@@ -154,22 +155,24 @@ def criteria_form(
         optional: As in `QuestionForm`.
     """
 
-    def options(kind: type[Single], question: Object) -> Sequence[Json]:
+    def fields(kind: type[Single], question: Object) -> Object:
         criteria = question.get("criteria")
+        key = "choices" if kind is Choice else "levels"
         if kind is Predicate and (criteria is None or isinstance(criteria, Mapping)):
-            described = [(criteria or {}).get(name) for name in (yes, no)]
-            return [text(means) if means else None for means in described] if criteria else ()
+            pairs = (("yes", yes), ("no", no))
+            means = {own: (criteria or {}).get(theirs) for own, theirs in pairs}
+            return {own: text(mean) for own, mean in means.items() if mean}
         if kind is Choice and isinstance(criteria, Mapping):
-            pairs = criteria.items()
-            return [[Option(value, text(means) if means else None) for value, means in pairs]]
+            named = criteria.items()
+            return {key: [Option(value, text(mean) if mean else None) for value, mean in named]}
         if kind is not Predicate and isinstance(criteria, list):
-            return [[Option(text(entry)) for entry in criteria]]
+            return {key: [text(entry) for entry in criteria]}
         need = {Predicate: "an object or none", Score: "a list of levels"}
         example = 'a map of options, such as {"one": "what it means", "other": null}'
         name = next(name for name, other in KINDS.items() if other is kind)
         raise InputError(f"criteria of a {name} are {need.get(kind, example)}")
 
-    return QuestionForm(KINDS, frozenset({"criteria"}), text, options, optional)
+    return QuestionForm(KINDS, frozenset({"criteria"}), text, fields, optional)
 
 
 async def answers_by_name(

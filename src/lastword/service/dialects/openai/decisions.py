@@ -3,7 +3,6 @@
 docs/decisions.md has the details that OpenAI's documents leave open.
 """
 
-from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Literal
 
@@ -22,7 +21,7 @@ from lastword.service.dialects.question_form import (
 )
 from lastword.service.questions import Usage, answer
 from lastword.service.schema import Json, Object, Text
-from lastword.text.question import Choice, Option, Predicate, Score, Single
+from lastword.text.question import Choice, Predicate, Score, Single
 
 _EXAMPLE: Object = {
     "model": "lastword/demo-organism",
@@ -111,34 +110,27 @@ def _usage(usage: Usage) -> Object:
     }
 
 
-def _options(kind: type[Single], question: Object) -> Sequence[Json]:
-    """Return the options of a choice and whether it may abstain, or the levels of a score."""
+def _fields(kind: type[Single], question: Object) -> Object:
+    """Return the options of a choice, or the levels of a score."""
     if not isinstance(question.get("name"), str | None):
         raise InputError("name is a text")
-    key, entry_key = {Choice: ("choices", "value"), Score: ("levels", "label")}.get(kind, ("", ""))
-    if not key:
-        return ()
+    if kind is Predicate:
+        return {}
+    key = "choices" if kind is Choice else "levels"
     entries = question.get(key, [])
-    if not isinstance(entries, list):
-        raise InputError(f"{key} is a list")
-    options = [_option(entry, entry_key) for entry in entries]
-    return [options, question.get("abstain", False)] if kind is Choice else [options]
+    return {key: list(map(_option, entries)) if isinstance(entries, list) else entries}
 
 
-def _option(entry: Json, key: str) -> Option:
-    if isinstance(entry, str | bool):
-        return Option(entry)
-    if not isinstance(entry, Mapping) or not isinstance(entry.get(key), str | bool):
-        raise InputError(f'an entry is "TEXT" or {{"{key}": "TEXT", "description": "TEXT"}}')
-    if unknown := entry.keys() - {key, "description"}:
-        raise InputError(f"the key {min(unknown)!r:.80} of an entry is not known")
-    description = entry.get("description")
-    return Option(entry[key], None if description is None else text_of_parts(description))
+def _option(entry: Json) -> Json:
+    """Return an entry with the library's names: a level has a `label`."""
+    if not isinstance(entry, dict) or "label" not in entry:
+        return entry
+    return {"value" if key == "label" else key: value for key, value in entry.items()}
 
 
 _FORM = QuestionForm(
     {"predicate": Predicate, "choice": Choice, "score": Score},
     frozenset({"name", "choices", "levels", "abstain"}),
     text_of_parts,
-    _options,
+    _fields,
 )
