@@ -14,41 +14,39 @@ from lastword.text.question import Choice, Multi, Option, Predicate, Score
 
 PLAIN, LISTED, CHAT = (TEMPLATES[f"decide/{name}"] for name in ("plain", "listed", "chat"))
 TEAM = Choice("Which team?", ["billing", Option("shipping", "parcels on their way")])
-LATE = Predicate("Is the parcel late?")
+LATE, WEEKS = Predicate("Is the parcel late?"), Predicate(yes="two weeks or more")
 URGENT = Score("How urgent?", ["can wait", "this week", "today"])
+SHIPPING = "- shipping: parcels on their way\n"
+INPUT = "{{ instructions }} {% x %}"  # a text is no template
 
 
-def test_plain_lists_only_described_options_and_listed_all():
-    item = item_of("It never came.", TEAM, PLAIN, blind=True)
-    described = "- shipping: parcels on their way\n"
-    assert item.prompt == f"Text: It never came.\nQuestion: Which team?\n{described}Answer:"
-    assert item.blind_prompt == f"Question: Which team?\n{described}Answer:"
-    assert item.candidates == ("billing", "shipping")  # descriptions are never scored
-    item = item_of("It never came.", TEAM, LISTED, blind=True)  # in the caller's order
-    assert "Options:\n- billing\n- shipping: parcels on their way\nAnswer:" in item.prompt
-
-
-def test_a_predicate_has_yes_and_no_and_lists_their_descriptions():
-    item = item_of("Gone for weeks.", LATE, PLAIN, blind=True)
-    question = "Question: Is the parcel late?\nYes or no?\nAnswer:"
-    assert item.prompt == f"Text: Gone for weeks.\n{question}"
-    assert item.candidates == ("yes", "no")
-    prompt = item_of("x", Predicate(yes="two weeks or more"), PLAIN).prompt
-    assert prompt == "Text: x\nYes or no?\n- yes: two weeks or more\nAnswer:"
-
-
-def test_a_scores_levels_are_in_order_and_end_a_chat_prompt():
-    item = item_of("Hm.", URGENT, CHAT, blind=True)
-    assert item.candidates == ("can wait", "this week", "today")
-    assert item.prompt.startswith("Hm.\n\nHow urgent?\n")
-    assert item.prompt.rstrip().endswith("- today")
-
-
-def test_a_text_is_not_rendered_as_a_template_and_an_empty_one_gives_the_blind_prompt():
-    text = "{{ instructions }} {% x %}"
-    assert item_of(text, LATE, PLAIN).prompt.startswith(f"Text: {text}")
-    item = item_of("", TEAM, PLAIN, blind=True)
-    assert item.prompt == item.blind_prompt
+@pytest.mark.parametrize(
+    ("question", "template", "prompt", "candidates"),
+    [
+        (TEAM, PLAIN, f"Question: Which team?\n{SHIPPING}Answer:", ("billing", "shipping")),
+        (
+            TEAM,
+            LISTED,
+            f"Question: Which team?\nOptions:\n- billing\n{SHIPPING}Answer:",
+            ("billing", "shipping"),
+        ),
+        (LATE, PLAIN, "Question: Is the parcel late?\nYes or no?\nAnswer:", ("yes", "no")),
+        (WEEKS, PLAIN, "Yes or no?\n- yes: two weeks or more\nAnswer:", ("yes", "no")),
+        (
+            URGENT,
+            CHAT,
+            "How urgent?\nAnswer with one of these, and with nothing else:\n- can wait\n"
+            "- this week\n- today\n",
+            ("can wait", "this week", "today"),
+        ),
+    ],
+)
+def test_prompts_show_the_text_and_the_question(question, template, prompt, candidates):
+    item = item_of(INPUT, question, template, blind=True)
+    text = f"{INPUT}\n\n" if template is CHAT else f"Text: {INPUT}\n"
+    assert (item.prompt, item.blind_prompt) == (text + prompt, prompt)
+    assert item.candidates == candidates  # descriptions are never scored
+    assert item_of("", question, template).prompt == prompt
 
 
 def test_a_user_defined_template(tmp_path):

@@ -3,8 +3,9 @@
 import warnings
 
 import pytest
+from topics import QUESTION, probe_of
 
-from lastword import Choice, Decider, Multi, Option, Predicate, ProbeClassifier, Score, Tracer
+from lastword import Choice, Decider, Multi, Option, Predicate, Score, Tracer
 from lastword.decide.served import NearMissWarning, Served
 from lastword.errors import InputError
 
@@ -41,10 +42,7 @@ def test_a_question_with_the_instructions_or_options_of_a_served_one_is_near(que
 
 
 def test_prepare_warns_once_of_a_near_miss():
-    texts = ["the red fox runs", "a cat sleeps here", "pay the bill now", "the invoice is late"]
-    labels = ["animal", "animal", "money", "money"]
-    fitted = ProbeClassifier(Tracer.demo(), "What is it about?").fit(texts, labels)
-    decider = Decider.demo(probes=[fitted.probe_])
+    decider = Decider.demo(probes=[probe_of(Tracer.demo())])
     near = {"topic": Choice("What is it about", ["animal", "money"])}
     with pytest.warns(NearMissWarning, match=r"'topic' is almost .* 'answer'"):
         ready = decider.prepare(near)
@@ -52,17 +50,15 @@ def test_prepare_warns_once_of_a_near_miss():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert decider.decide("a cat", ready)["topic"].method == "model"
-        decider.decide("a cat", {"topic": fitted.probe_.question})
+        decider.decide("a cat", {"topic": QUESTION})
 
 
 def test_two_probes_for_one_question_are_refused(tmp_path):
     """A retrained probe next to that of a questions file must not be ignored."""
-    texts = ["the red fox runs", "a cat sleeps here", "pay the bill now", "the invoice is late"]
-    labels = ["animal", "animal", "money", "money"]
-    model = Decider.demo()
+    tracer = Tracer.demo()
     paths = [tmp_path / f"{name}.probe.safetensors" for name in ("first", "again")]
-    for path, answers in zip(paths, (labels, labels[::-1]), strict=True):
-        ProbeClassifier(model.tracer, "What is it about?").fit(texts, answers).probe_.write(path)
+    for path, pooling in zip(paths, ("mean", "last"), strict=True):
+        probe_of(tracer, pooling).write(path)
     with pytest.raises(InputError, match=r"two probes answer .*first.* and .*again"):
-        Decider(model.tracer, probes=paths)
-    assert len(Decider(model.tracer, probes=[paths[0], paths[0]]).probes) == 1
+        Decider(tracer, probes=paths)
+    assert len(Decider(tracer, probes=[paths[0], paths[0]]).probes) == 1

@@ -18,10 +18,9 @@ MODEL = "lastword/lastword/demo-organism"
 QUESTION = "Which goods come from Baevwick?"
 
 
-@pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The log of an Inspect task with sixteen items of the demo and shuffled choices."""
-    from inspect_ai import Task, eval
+def task_of(some: list[Any]) -> Any:
+    """Return an Inspect task with these items and shuffled choices."""
+    from inspect_ai import Task
     from inspect_ai.dataset import MemoryDataset, Sample
     from inspect_ai.scorer import choice
     from lastword_inspect import corrected_choice
@@ -33,45 +32,39 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Any:
             target=[chr(ord("A") + i) for i, true in enumerate(item.truthful or ()) if true],
             id=item.id,
         )
-        for item in items()[:16]
+        for item in some
     ]
     dataset = MemoryDataset(samples)
     dataset.shuffle_choices(seed=3)
-    task = Task(dataset=dataset, solver=corrected_choice(), scorer=choice())
-    folder = tmp_path_factory.mktemp("logs")
-    (result,) = eval(task, model=MODEL, log_dir=str(folder), display="none", log_format="json")
+    return Task(dataset=dataset, solver=corrected_choice(), scorer=choice())
+
+
+def run(task: Any, folder: Path, **arguments: Any) -> Any:
+    from inspect_ai import eval
+
+    options: Any = {"log_dir": str(folder), "display": "none", "log_format": "json"}
+    (result,) = eval(task, model=MODEL, model_args=arguments, **options)
+    assert result.status == "success", result.error
     return result
 
 
-def test_a_task_runs_corrected_and_is_scored(log: Any) -> None:
-    assert log.status == "success", log.error
-    tracer = Tracer.demo()
-    by_id = {item.id: item for item in items()[:16]}
-    right = 0
-    for sample in log.samples:
-        item = by_id[sample.id]
-        decision = tracer.correct(item.prompt, sample.choices)
-        assert sample.output.completion == decision.answer
-        right += item.truthful[item.candidates.index(decision.answer)]
-    (metric,) = [m for s in log.results.scores for n, m in s.metrics.items() if n == "accuracy"]
-    assert metric.value == pytest.approx(right / 16) and 0 < right
-
-
-def test_the_log_file_shows_the_decision(log: Any) -> None:
+def test_a_task_runs_corrected_and_its_log_file_shows_the_decisions(tmp_path: Path) -> None:
     from inspect_ai.log import read_eval_log
 
-    read = read_eval_log(log.location)
-    corrected = 0
-    for sample in read.samples:
-        decision = sample.metadata["lastword"]
-        assert decision["answer"] == sample.output.completion
-        assert decision["candidates"][decision["base_index"]] == decision["base_answer"]
-        assert sum(decision["probabilities"]) == pytest.approx(1)
+    log = run(task_of(items()[:16]), tmp_path)
+    tracer, by_id, right, corrected = Tracer.demo(), {item.id: item for item in items()}, 0, 0
+    for sample in read_eval_log(log.location).samples:
+        item, shown = by_id[sample.id], sample.metadata["lastword"]
+        decision = tracer.correct(item.prompt, sample.choices)
+        assert sample.output.completion == shown["answer"] == decision.answer
+        assert shown["candidates"][shown["base_index"]] == shown["base_answer"]
+        assert sum(shown["probabilities"]) == pytest.approx(1)
         (event,) = [e for e in sample.events if e.event == "info" and e.source == "lastword"]
-        assert event.data["gates"] == decision["gates"]
-        corrected += decision["corrected"]
-    assert corrected and any(sample.metadata["lastword"]["gates"] for sample in read.samples)
-    assert Path(log.location.removeprefix("file://")).is_file()
+        assert event.data["gates"] == shown["gates"]
+        right += item.truthful[item.candidates.index(decision.answer)]
+        corrected += shown["corrected"]
+    (metric,) = [m for s in log.results.scores for n, m in s.metrics.items() if n == "accuracy"]
+    assert metric.value == pytest.approx(right / 16) and 0 < right and corrected
 
 
 def test_the_provider_generates() -> None:
@@ -103,35 +96,20 @@ def test_invalid_options_are_refused() -> None:
 def test_a_correction_by_a_blind_prompt_gets_the_template_without_the_question(
     correction: str, tmp_path: Path
 ) -> None:
-    from inspect_ai import Task, eval
-    from inspect_ai.dataset import MemoryDataset, Sample
-    from inspect_ai.scorer import choice
-    from lastword_inspect import corrected_choice
-
     item = items()[0]
-    question = item.prompt.removeprefix("Question: ").removesuffix(" Answer:")
-    sample = Sample(input=question, choices=list(item.candidates), target="A")
-    task = Task(dataset=MemoryDataset([sample]), solver=corrected_choice(), scorer=choice())
-    arguments = {"correction": correction}
-    (result,) = eval(task, model=MODEL, model_args=arguments, log_dir=str(tmp_path), display="none")
-    assert result.status == "success", result.error
+    (sample,) = run(task_of([item]), tmp_path, correction=correction).samples
     engine = Decider.demo(correction=correction)
     expected = engine.correct(
         item.prompt,
-        item.candidates,
+        sample.choices,
         blind_prompt="Question:  Answer:",
         content_free=[f"Question: {text} Answer:" for text in ("N/A", "", "[MASK]")],
     )
-    assert result.samples[0].metadata["lastword"]["scores"] == pytest.approx(
-        expected.scores.tolist(), abs=1e-5
-    )
+    scores = sample.metadata["lastword"]["scores"]
+    assert scores == pytest.approx(expected.scores.tolist(), abs=1e-5)
 
 
 def test_the_task_of_the_example_is_answered(tmp_path: Path) -> None:
-    from inspect_ai import eval
-
     task = Path(__file__).parents[2] / "examples" / "inspect" / "goods.py"
-    (result,) = eval(str(task), model=MODEL, log_dir=str(tmp_path), display="none")
-    assert result.status == "success", result.error
-    (sample,) = result.samples
+    (sample,) = run(str(task), tmp_path).samples
     assert sample.output.completion == "pale cedar boats"

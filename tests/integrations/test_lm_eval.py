@@ -8,7 +8,6 @@ from functools import cache, partialmethod
 from pathlib import Path
 from typing import Any
 
-import gguf_files
 import lm_eval
 import numpy as np
 import pytest
@@ -19,11 +18,11 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
 from lastword import Item, Tracer
-from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider
 from lastword.errors import InputError, ItemError
 from lastword.integrations.lm_eval import CorrectedLM
 from lastword.lab.demo import items as demo_items
+from lastword.methods import resolve
 
 pytestmark = pytest.mark.usefixtures("temporary_datasets")
 CHOICES = ["made_choice", "made_mass"]
@@ -129,15 +128,17 @@ def test_greedy_flags_equal_those_of_hf(method):
 # --- corrected scores ---
 
 
+@pytest.mark.parametrize("method", ["trace", "base-mean", "base-bytes", "dola", "early-exit@0.5"])
 @pytest.mark.parametrize("invariant", [0.5, 2.0])
-def test_corrected_scores_are_those_of_the_tracer(invariant):
-    items = random_items(61, 10)
-    requests = requests_of(items)
-    answers = CorrectedLM(tracer(invariant=invariant)).loglikelihood(requests)
-    expected = list(tracer(invariant=invariant).correct_many(items))
-    assert {d.operator for d in expected} > {"base"}
-    for scores, decision in zip(split(answers, items), expected, strict=True):
-        assert scores == pytest.approx(decision.scores, abs=1e-4)
+def test_scores_are_those_of_the_named_method(method, invariant):
+    model, items = tracer(invariant=invariant), random_items(61, 10)
+    answers = CorrectedLM(model, method).loglikelihood(requests_of(items))
+    methods = {} if method == "trace" else resolve([method], model.facts)
+    for scores, decision in zip(
+        split(answers, items), model.correct_many(items, methods=methods), strict=True
+    ):
+        expected = decision.methods[method] if methods else decision.scores
+        assert scores == pytest.approx(expected, abs=1e-4)
 
 
 def test_documents_may_come_in_any_order_and_repeat():
@@ -161,19 +162,6 @@ def test_the_same_document_of_two_tasks_is_two_sets():
     for scores, each in zip(split(answers, [item, fewer]), (item, fewer), strict=True):
         decision = tracer(invariant=0.5).correct(each.prompt, each.candidates)
         assert scores == pytest.approx(decision.scores, abs=1e-5)
-
-
-@pytest.mark.parametrize("method", ["base-mean", "base-bytes", "dola", "early-exit@0.5"])
-def test_any_method_can_be_named(method):
-    from lastword.methods import resolve
-
-    items = random_items(64, 4)
-    answers = CorrectedLM(tracer(), method).loglikelihood(requests_of(items))
-    methods = resolve([method], tracer().facts)
-    scope = Scope("base", methods=methods)
-    expected = [d.methods for d in tracer().decide_group(tracer().encode(items), scope)]
-    for scores, by_name in zip(split(answers, items), expected, strict=True):
-        assert scores == pytest.approx(by_name[method], abs=1e-4)
 
 
 def test_accuracy_and_mass_of_a_task_are_those_of_the_decisions(tasks):
@@ -304,14 +292,11 @@ def test_tasks_that_cannot_be_downloaded_are_an_error_in_one_line(run, tmp_path)
 @pytest.mark.parametrize(
     ("typed", "passed"),
     [
-        (f"{run}--tasks made", "run --model lastword --tasks made --device auto")
-        for run in ("", "run ")
-    ]
-    + [("--device cpu --tasks made", "run --model lastword --device cpu --tasks made")]
-    + [("ls tasks", "ls tasks"), ("", "run")]
-    + [
-        (options, f"run {options}")
-        for options in ("--model hf --tasks made", "--model=hf", "--config made.yaml")
+        ("--tasks made", "run --model lastword --tasks made --device auto"),
+        ("run --device cpu", "run --model lastword --device cpu"),
+        ("ls tasks", "ls tasks"),
+        ("--model hf --tasks made", "run --model hf --tasks made"),
+        ("--config made.yaml", "run --config made.yaml"),
     ],
 )
 def test_options_are_passed_to_the_harness(run, typed, passed, monkeypatch):
@@ -321,17 +306,6 @@ def test_options_are_passed_to_the_harness(run, typed, passed, monkeypatch):
     monkeypatch.setattr(f"{command_line}.execute", lambda *_: None)
     assert run("lm-eval", *typed.split())[0] == 0
     assert argv == ["lastword lm-eval", *passed.split()]
-
-
-def test_a_gguf_file_by_name(tmp_path):
-    path = gguf_files.write(tmp_path / "m.gguf", gguf_files.build("llama"))
-    model = CorrectedLM(str(path), device="cpu")
-    assert model.decider.describe()["gguf"] == "m.gguf"
-    args = [("the tea", " is hot"), ("the tea", " is not")]
-    requests = [
-        Instance("loglikelihood", {}, pair, i, ("made", 0, 1)) for i, pair in enumerate(args)
-    ]
-    assert all(score < 0 for score, _ in model.loglikelihood(requests))
 
 
 @pytest.mark.parametrize("name", ["pmi@0.5", "contextual", "trace-gated"])

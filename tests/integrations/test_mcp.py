@@ -5,39 +5,19 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from topics import QUESTION, probe_of
 
-from lastword import Choice, Decider, Predicate, ProbeClassifier, Tracer
+from lastword import Decider, Predicate, Tracer
 from lastword.decide.questions_file import write_questions
 from lastword.errors import InputError
-from lastword.probes import Probe
 
 mcp = pytest.importorskip("mcp")
 TEXT = "The invoice is late."
-TOPIC = Choice("What is it about?", ["animal", "money"])
-QUESTIONS = {"topic": TOPIC, "angry": Predicate("The writer is angry.")}
+QUESTIONS = {"topic": QUESTION, "angry": Predicate("The writer is angry.")}
 COMMAND = ["-m", "lastword", "mcp", "--model", "lastword/demo-organism", "--questions"]
-
-
-@pytest.fixture(scope="module")
-def topic() -> Probe:
-    texts = ["the red fox runs", "a cat sleeps here", "pay the bill now", "the invoice is late"]
-    labels = ["animal", "animal", "money", "money"]
-    probe: Probe = ProbeClassifier(Tracer.demo(), TOPIC.instructions).fit(texts, labels).probe_
-    return probe
-
-
-@pytest.fixture(scope="module")
-def questions(tmp_path_factory, topic) -> str:
-    folder = tmp_path_factory.mktemp("sets")
-    topic.write(folder / "topic.probe.safetensors")
-    path = folder / "my tickets.yaml"
-    write_questions(path, QUESTIONS, {"topic": "topic.probe.safetensors"})
-    return str(path)
 
 
 def call_tool(server: Any) -> tuple[Any, Any, Any]:
@@ -52,33 +32,32 @@ def call_tool(server: Any) -> tuple[Any, Any, Any]:
     return asyncio.run(call())
 
 
-@contextmanager
-def over_http(questions: str) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, *COMMAND, questions, "--port", str(port)])
-    try:
-        for _ in range(600):
-            with socket.socket() as trial:
-                if trial.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            assert process.poll() is None
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        process.terminate()
-        process.wait(30)
+def listens(port: int) -> bool:
+    with socket.socket() as trial:
+        return trial.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_a_file_of_questions_is_a_tool(questions, topic, transport):
+def test_a_file_of_questions_is_a_tool(tmp_path, transport):
+    topic, path = probe_of(Tracer.demo()), tmp_path / "my tickets.yaml"
+    topic.write(tmp_path / "topic.probe.safetensors")
+    write_questions(path, QUESTIONS, {"topic": "topic.probe.safetensors"})
+    arguments = [*COMMAND, str(path)]
     if transport == "stdio":
-        command = mcp.StdioServerParameters(command=sys.executable, args=[*COMMAND, questions])
+        command = mcp.StdioServerParameters(command=sys.executable, args=arguments)
         tool, answer, refused = call_tool(command)
     else:
-        with over_http(questions) as url:
-            tool, answer, refused = call_tool(url)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        with subprocess.Popen([sys.executable, *arguments, "--port", str(port)]) as process:
+            try:
+                while not listens(port):
+                    assert process.poll() is None
+                    time.sleep(0.1)
+                tool, answer, refused = call_tool(f"http://127.0.0.1:{port}/mcp")
+            finally:
+                process.terminate()
     expected = Decider.demo(probes=[topic]).decide(TEXT, QUESTIONS).to_dict()
     assert tool.name == "my_tickets" and "animal, money" in tool.description
     assert list(tool.input_schema["properties"]) == ["text"] and tool.annotations.read_only_hint

@@ -177,36 +177,3 @@ def test_invalid_data_is_refused_in_one_line_and_not_read(tracer, passes):
         with pytest.raises(NotFittedError):
             getattr(classifier, method)(TEXTS)
     assert not passes
-
-
-def labelled_texts(count: int) -> tuple[list[str], list[str]]:
-    """Return texts of two classes, which differ in one word, and their labels."""
-    words = {"animal": "fox cat dog bird horse", "money": "bill bank price cost rent"}
-    rng, labels = np.random.default_rng(0), ["animal", "money"] * (count // 2)
-    drawn = [rng.choice(words[label].split()) for label in labels]
-    return [f"note {i} on the {word} today" for i, word in enumerate(drawn)], labels
-
-
-def test_it_works_with_mapie(tracer):
-    classification = pytest.importorskip("mapie.classification")
-    texts, labels = labelled_texts(90)
-    classifier = ProbeClassifier(tracer).fit(texts[:30], labels[:30])
-    sets = classification.SplitConformalClassifier(classifier, confidence_level=0.9, prefit=True)
-    sets.conformalize(np.array(texts[30:60]), np.array(labels[30:60]))
-    answers, within = sets.predict_set(np.array(texts[60:]))
-    assert answers.tolist() == classifier.predict(texts[60:]).tolist()
-    places = classifier.classes_.tolist()
-    covered = [within[i, places.index(label), 0] for i, label in enumerate(labels[60:])]
-    assert np.mean(covered) >= 0.7
-
-
-def test_answers_about_texts_that_trained_a_probe_are_marked():
-    tracer = Tracer.demo()
-    texts = ["wool from sheep", "combs of wool", "lamps of clay", "a lamp burns"]
-    classifier = ProbeClassifier(tracer, "Which goods?").fit(
-        texts, ["wool", "wool", "lamp", "lamp"]
-    )
-    decider = Decider(tracer, probes=[classifier.probe_])
-    question = {"goods": Choice("Which goods?", ["wool", "lamp"])}
-    old, new = (a["goods"].to_dict() for a in decider.decide_many([texts[0], "a lamp"], question))
-    assert old["trained"] is True and "trained" not in new
