@@ -78,7 +78,7 @@ def test_the_placebo_agrees_with_flips_drawn_one_by_one(read_whole):
     assert result.overrides == changed > 5
     naive = naive_placebo(read_whole, result.overrides, 1500)
     assert result.gain == pytest.approx(naive.mean(), abs=4 * naive.std() / np.sqrt(1500))
-    share = (naive >= read_whole.gains_mc1.mean() - 1e-12).mean()
+    share = (naive >= read_whole.gains("mc1").mean() - 1e-12).mean()
     assert result.p == pytest.approx(share, abs=0.05)
 
 

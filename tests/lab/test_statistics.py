@@ -164,8 +164,6 @@ def test_a_summary_agrees_with_the_records():
     assert len(mc1_rows) == 97 and summary.counts == CellCounts(items=97, mc2=97, failed=6)
     assert summary.mc1 == pytest.approx(mc1_rows["mc1"].mean())
     assert summary.delta_mc2 == pytest.approx((answered["mc2"] - answered["mc2_base"]).mean())
-    assert sum(summary.gain_mc1.values()) == pytest.approx(summary.delta_mc1)
-    assert sum(summary.gain_mc2.values()) == pytest.approx(summary.delta_mc2)
     assert summary.scalar == pytest.approx(np.mean([len(c) == 2 for c in mc1_rows["candidates"]]))
     confident = [max(b) < -1 and len(b) == 2 for b in mc1_rows["base_scores"]]
     assert summary.fired["early"] == pytest.approx(np.mean(confident)) and summary.fired["mix"] == 0

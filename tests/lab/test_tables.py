@@ -34,7 +34,7 @@ def summary(model, benchmark, **values):
     zero = MappingProxyType({"decisive": 0.0, "mix": 0.0, "early": 0.0})
     return replace(
         Summary(model, benchmark, CellCounts(10), 2.0, 0.25, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.1, 0.1,
-                0, 0, 1.0, zero, zero, zero, nan, nan),
+                0, 0, 1.0, zero, nan, nan),
         **values,
     )  # fmt: skip
 

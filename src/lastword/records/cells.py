@@ -83,10 +83,15 @@ class Cell:
 
     Attributes:
         info: The `run.json` of the records.
+        model: The model's name.
+        benchmark: The benchmark's name, with its template if that is not the default.
         parts: The files of the records, or the records.
         records: Numbers and names of every record.
         items: The same of the answered items, which every other member counts.
+        failed: The number of records of items that failed.
         answer_places: Indices of the answered items' records.
+        mc1_places: Indices of the items that count for MC1.
+        mc2_places: Indices of the items that count for MC2 and MC3.
         present: True for each candidate, False in the padding [items, candidates].
         truthful: True for each truthful candidate [items, candidates].
         scores: Scores by the name of their column, in nats [items, candidates].
@@ -95,6 +100,7 @@ class Cell:
     def __init__(self, info: RunInfo, parts: Sequence[Part]) -> None:
         """Read what stays in memory; of records with equal places the first counts."""
         self.info, self.parts = info, parts
+        self.model, self.benchmark = str(info["model"]), str(info["benchmark"])
         names = ("place", *_IN_MEMORY, "truthful", *_SCORES)
         tables = [_table(part, names) for part in parts]
         self._starts = np.cumsum([0, *(table.num_rows for table in tables)])
@@ -104,22 +110,16 @@ class Cell:
         self.records: pd.DataFrame = table.select(_IN_MEMORY).to_pandas()
         self.answer_places: Places = np.flatnonzero(self.records["error"].isna())
         self.items = self.records.iloc[self.answer_places].reset_index(drop=True)
+        self.failed = len(self.records) - len(self.items)
+        self.mc1_places, self.mc2_places = (
+            np.flatnonzero(self.items[f"{name}_base"].notna()) for name in ("mc1", "mc2")
+        )
         table = table.take(self.answer_places)
         counts = _lengths(table["base_scores"].combine_chunks())
         self.present: Truths = np.arange(counts.max(initial=1)) < counts[:, None]
         everything = np.arange(len(self.items))
         self.truthful: Truths = self.stack(everything, table["truthful"]) == 1
         self.scores = {name: self.stack(everything, table[name]) for name in _SCORES}
-
-    @property
-    def model(self) -> str:
-        """The model's name in records."""
-        return str(self.info["model"])
-
-    @property
-    def benchmark(self) -> str:
-        """The benchmark's name in records, with its template if that is not the default."""
-        return str(self.info["benchmark"])
 
     def pieces(self, *names: str, items: Places | None = None) -> Iterator[tuple[Places, pa.Table]]:
         """Yield columns of items, a bounded number at a time: their indices, and a table."""
@@ -183,21 +183,6 @@ class Cell:
         table = pa.concat_tables(tables)
         return table if (np.diff(inverse) == 1).all() else table.take(inverse)
 
-    @property
-    def failed(self) -> int:
-        """The number of records of items that failed."""
-        return len(self.records) - len(self.items)
-
-    @cached_property
-    def mc1_places(self) -> Places:
-        """Indices of the items that count for MC1."""
-        return np.flatnonzero(self.items["mc1_base"].notna())
-
-    @cached_property
-    def mc2_places(self) -> Places:
-        """Indices of the items that count for MC2 and MC3."""
-        return np.flatnonzero(self.items["mc2_base"].notna())
-
     @cached_property
     def counts(self) -> CellCounts:
         """The counts of the cell's items."""
@@ -205,19 +190,10 @@ class Cell:
         neither = len(self.items) - self.mc1_places.size - only_mc2
         return CellCounts(self.mc1_places.size, only_mc2, neither, self.failed)
 
-    @property
-    def gains_mc1(self) -> PerItem:
-        """Corrected minus base MC1 of every item that counts for it, in [-1, 1]."""
-        return self._gains("mc1", self.mc1_places)
-
-    @property
-    def gains_mc2(self) -> PerItem:
-        """Corrected minus base MC2 of every item that counts for it, in [-1, 1]."""
-        return self._gains("mc2", self.mc2_places)
-
-    def _gains(self, metric: str, places: Places) -> PerItem:
+    def gains(self, metric: str) -> PerItem:
+        """Return corrected minus base `mc1` or `mc2` of each item that counts for it."""
         gains = column(self.items, metric) - column(self.items, f"{metric}_base")
-        values: PerItem = gains[places]
+        values: PerItem = gains[self.mc1_places if metric == "mc1" else self.mc2_places]
         return values
 
     @cached_property
@@ -283,8 +259,6 @@ class Summary:
         scalar: Share of items in the scalar regime.
         fired: Share of items by operator: `decisive`, `mix` (lambda not 0), `early`, and any
             other method that decided.
-        gain_mc1: Part of delta MC1 by operator; the parts sum to it.
-        gain_mc2: Part of delta MC2 by operator; the parts sum to it.
         pairs_base: Share of pairs with both of the model's answers right; nan without pairs.
         pairs: Share of pairs with both corrected answers right; nan without pairs.
     """
@@ -306,8 +280,6 @@ class Summary:
     broken: int
     scalar: float
     fired: Mapping[str, float]
-    gain_mc1: Mapping[str, float]
-    gain_mc2: Mapping[str, float]
     pairs_base: float
     pairs: float
 
@@ -375,10 +347,8 @@ def require_counted(cells: Sequence[Cell]) -> None:
         return
     why = f"{counts.unlabelled:,} items have no labels" if counts.unlabelled else "no item answered"
     errors = [text for cell in cells for text in cell.records["error"].dropna().head(1)]
-    failed = (
-        f"; {counted(counts.failed, 'item')} failed, such as with: {errors[0]}" if errors else ""
-    )
-    raise RecordError(f"there is nothing to reduce: {why}{failed}")
+    such = f"; {counted(counts.failed, 'item')} failed, such as with: {errors[0]}" if errors else ""
+    raise RecordError(f"there is nothing to reduce: {why}{such}")
 
 
 def benchmark_of(name: str) -> str:
@@ -389,14 +359,15 @@ def benchmark_of(name: str) -> str:
 def summarise(cell: Cell) -> Summary:
     """Return the summary of a cell, one line of the report's tables."""
     items, first, second = cell.items, cell.mc1_places, cell.mc2_places
-    gains_mc1, gains_mc2 = cell.gains_mc1, cell.gains_mc2
-    fixed, broken = fixed_and_broken(gains_mc1)
+    fixed, broken = fixed_and_broken(cell.gains("mc1"))
     # If every item failed, only the run knows the model's.
     stored = column(items, "invariant")
     invariant = float(stored[0] if stored.size else cell.info.get("invariant", np.nan))
     # Shares are over the items that count for MC1, if there are any: a TruthfulQA question gives
     # two items, one for MC1 and one for MC2. The paper's 5.26% of scalar items is 43 of 817.
-    routed = first if first.size else np.arange(len(items))
+    routed, operators = first if first.size else np.arange(len(items)), items["operator"]
+    names = dict.fromkeys([*OPERATORS, *sorted(operators.dropna().astype(str).unique())])
+    names.pop("base")
     return Summary(
         model=cell.model,
         benchmark=cell.benchmark,
@@ -414,9 +385,7 @@ def summarise(cell: Cell) -> Summary:
         fixed=fixed,
         broken=broken,
         scalar=mean((items["regime"] == "scalar").to_numpy(float)[routed]),
-        fired=_by_operator(items, routed, mean),
-        gain_mc1=_by_operator(items, first, lambda fires: mean(fires * gains_mc1)),
-        gain_mc2=_by_operator(items, second, lambda fires: mean(fires * gains_mc2)),
+        fired={n: mean((operators == n).to_numpy(float)[routed]) for n in names},
         pairs_base=_pairs(items, first, "mc1_base"),
         pairs=_pairs(items, first, "mc1"),
     )
@@ -450,13 +419,3 @@ def mean_defined(values: PerItem | Sequence[float]) -> float:
     """Return the unweighted mean of the values that are not nan; nan if there are none."""
     array = np.asarray(values, dtype=float)
     return mean(array[~np.isnan(array)])
-
-
-def _by_operator(
-    items: "pd.DataFrame", places: Places, value: Callable[[PerItem], float]
-) -> Mapping[str, float]:
-    operators = items["operator"]
-    others = [n for n in operators.unique() if isinstance(n, str) and n not in OPERATORS]
-    names = [n for n in OPERATORS if n != "base"] + sorted(others)
-    fires = {n: (operators == n).to_numpy(float)[places] for n in names}
-    return MappingProxyType({name: value(fired) for name, fired in fires.items()})

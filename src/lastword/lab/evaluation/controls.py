@@ -116,7 +116,7 @@ def placebo(cell: Cell) -> Placebo:
     base = column(items, "mc1_base")[counts]
     fixed, broken = random_flips(base, _truth_elsewhere(cell), overrides, DRAWS)
     gains = (fixed - broken) / len(counts)
-    hits = int((gains >= mean(cell.gains_mc1) - ROUNDING).sum())
+    hits = int((gains >= mean(cell.gains("mc1")) - ROUNDING).sum())
     return Placebo(overrides, mean(gains), (1 + hits) / (1 + DRAWS))
 
 

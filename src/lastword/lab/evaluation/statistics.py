@@ -175,7 +175,7 @@ def judge(
             Without this argument no cell gets `helps`.
         others: p-values of other tests in the same report, which share Holm's correction.
     """
-    gains = [cell.gains_mc1 for cell in cells]
+    gains = [cell.gains("mc1") for cell in cells]
     grouped = [
         folded(gain, changed_groups(cell, gain)) for cell, gain in zip(cells, gains, strict=True)
     ]
@@ -197,8 +197,8 @@ def judge(
                 failed=cell.failed,
                 delta_mc1=mean(gain),
                 interval_mc1=bootstrap_mean(by_group),
-                delta_mc2=mean(cell.gains_mc2),
-                interval_mc2=bootstrap_mean(cell.gains_mc2),
+                delta_mc2=mean(cell.gains("mc2")),
+                interval_mc2=bootstrap_mean(cell.gains("mc2")),
                 fixed=fixed,
                 broken=broken,
                 won=won,
