@@ -23,10 +23,9 @@ from lastword.lab.evaluation.runner import evaluate
 from lastword.lab.evaluation.statistics import judge
 from lastword.lab.evaluation.work import Work
 from lastword.model.embedded import EMBEDDED, Name
-from lastword.records.cells import mean
+from lastword.records.cells import load_records, mean
 from lastword.records.columns import decisions
 from lastword.records.decision import Decision
-from lastword.records.frame import load_records
 from lastword.records.metrics import Numbers, fixed_and_broken, mc1, pair_accuracy, pair_name
 from lastword.rule.geometry import margin
 from lastword.trust.certification import Sample, outcome, read_sample

@@ -28,9 +28,9 @@ from lastword.lab.demo import FIRST_DEEP
 from lastword.lab.report import draw
 from lastword.lab.report.build import write
 from lastword.lab.report.figures import trajectory
+from lastword.records.cells import load_records
 from lastword.records.columns import decisions
 from lastword.records.decision import Decision
-from lastword.records.frame import load_records
 from lastword.rule.theta import Theta
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from lastword.integrations.scikit_learn import ProbeClassifier
     from lastword.model.options import LoadOptions
     from lastword.probes.probe import Probe
+    from lastword.records.cells import load_records
     from lastword.records.decision import Decision, to_frame
-    from lastword.records.frame import load_records
     from lastword.rule.operators import Gate
     from lastword.rule.theta import Theta
     from lastword.text.chat import Chat
@@ -107,7 +107,7 @@ _HOMES = {
     "TraceError": "lastword.errors",
     "Tracer": "lastword.decide.tracer",
     "decide_trajectory": "lastword.decide.trajectory",
-    "load_records": "lastword.records.frame",
+    "load_records": "lastword.records.cells",
     "to_frame": "lastword.records.decision",
     "try_labels": "lastword.tryout.run",
 }

@@ -11,7 +11,7 @@ from lastword import Decider, Tracer
 from lastword.cli import app
 from lastword.errors import CertificateError, InputError
 from lastword.lab.demo import items
-from lastword.records.frame import load_records
+from lastword.records.cells import load_records
 from lastword.records.info import find_cells, read_run
 from lastword.rule.geometry import margin
 from lastword.rule.theta import Theta

@@ -18,8 +18,7 @@ from lastword.lab.report.ablation import necessity
 from lastword.lab.report.dependence import dependence
 from lastword.lab.report.figures import representative
 from lastword.records import cells as stored
-from lastword.records.cells import read_cells, summarise
-from lastword.records.frame import load_records
+from lastword.records.cells import load_records, read_cells, summarise
 from lastword.records.info import find_cells
 from lastword.records.metrics import mc1, mc1_rows, mc2, mc2_rows, mc3, mc3_rows, of_items
 from lastword.records.readings import read

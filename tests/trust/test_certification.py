@@ -11,7 +11,7 @@ from synthetic import synthetic_cell, write_cells
 from tiers import by_night
 
 from lastword.errors import RecordError
-from lastword.records.frame import load_records
+from lastword.records.cells import load_records
 from lastword.records.info import RUN_FILE
 from lastword.rule.theta import Theta
 from lastword.trust.certification import Outcome, read_sample

@@ -16,7 +16,7 @@ from lastword.lab.benchmarks.ready import jsonl
 from lastword.lab.demo import items as world_items
 from lastword.lab.evaluation.runner import evaluate
 from lastword.lab.evaluation.work import Work
-from lastword.records.frame import load_records
+from lastword.records.cells import load_records
 from lastword.text.items import Item
 from lastword.trust.certificate import Certificate
 from lastword.trust.certification import Outcome, read_sample

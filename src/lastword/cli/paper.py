@@ -112,7 +112,7 @@ def _invariants(grid: Sequence[DecideOptions], path: Path) -> list[str]:
 
 def _cells(grid: Sequence[DecideOptions], works: "Sequence[Work]", runs: Path) -> list[str]:
     """Run every cell that lacks records; return the failed cells, each with the reason."""
-    from lastword.records.frame import load_records
+    from lastword.records.cells import load_records
 
     problems: list[str] = []
     for model in grid:

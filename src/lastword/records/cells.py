@@ -24,7 +24,7 @@ from scipy.special import softmax
 from lastword.errors import RecordError
 from lastword.files.wording import counted
 from lastword.records.columns import COLUMNS, Row, to_frame, to_table
-from lastword.records.info import RunInfo, read_runs
+from lastword.records.info import RunInfo, read_runs, run_name
 from lastword.records.metrics import (
     PAIR_ENDS,
     PerItem,
@@ -302,6 +302,34 @@ def cell_of(rows: Sequence[Row], info: RunInfo) -> Cell:
 def read_cells(path: Path) -> list[Cell]:
     """Return every cell at or under a path."""
     return [Cell(info, part_files(folder)) for folder, info in read_runs(path).items()]
+
+
+def load_records(path: str | Path) -> "pd.DataFrame":
+    """Return every record at or under a path, in the benchmark's order, one row per item.
+
+    The columns are `run`, `model` and `template`, then `lastword.records.columns.COLUMNS`. `run` is
+    the folder of the run relative to the path (`first` for `first/MODEL/BENCHMARK`, empty for the
+    path itself); it distinguishes runs of one model on one benchmark. `trajectory` and
+    `blind_trajectory` are arrays [candidates, depths], other lists of numbers arrays [candidates],
+    `candidates` a list of texts, and `gates` a dictionary by gate. `benchmark` includes a template
+    other than the default (`truthfulqa@own6`). Shards need not be merged.
+
+    Args:
+        path: A cell's folder, or any folder above.
+
+    Raises:
+        RecordError: There are no records, a part is damaged, or one run has two cells of one name.
+    """
+    import pandas as pd
+
+    root = Path(path)
+    frames = []
+    for folder, info in read_runs(root, apart=True).items():
+        cell = Cell(info, part_files(folder))
+        frame = cell.whole(np.arange(len(cell.records)))
+        frame.insert(0, "run", run_name(root, folder))
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True)
 
 
 def _table(part: Part, names: Sequence[str]) -> pa.Table:

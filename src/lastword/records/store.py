@@ -133,8 +133,10 @@ class Run:
         """Store records in a part; all or none are stored."""
         table = pa.concat_tables([COLUMNS.empty_table(), *tables])
         if table.num_rows:
-            first = pc.min(table["place"]).as_py()
-            self._write(f"part-{first:05d}{self.shard.suffix}.parquet", _to_bytes(table), table)
+            first, sink = pc.min(table["place"]).as_py(), pa.BufferOutputStream()
+            pq.write_table(table, sink, compression="zstd", write_page_checksum=True, version="2.6")
+            name = f"part-{first:05d}{self.shard.suffix}.parquet"
+            self._write(name, bytes(sink.getvalue()), table)
 
     def copy(self, path: Path) -> None:
         """Copy a part that has a missing record."""
@@ -143,7 +145,8 @@ class Run:
             self._write(path.name, path.read_bytes(), table)
 
     def _write(self, name: str, content: bytes, table: pa.Table) -> None:
-        _write_durably(_unused(self.cell / name), content)
+        with reported(self.cell):
+            write_whole(_unused(self.cell / name), content)
         self._count(table)
 
     def _count(self, table: pa.Table) -> None:
@@ -160,11 +163,9 @@ def part_files(cell: Path) -> list[Path]:
 
 def missing_places(cell: Path) -> list[int]:
     """Return the indices of a cell's items without a record."""
-    stored = np.zeros(read_run(cell)["items"], dtype=bool)
-    for path in part_files(cell):
-        stored[_table(path, ["place"])["place"].to_numpy()] = True
-    places: list[int] = np.flatnonzero(~stored).tolist()
-    return places
+    stored = [read_part(path, ["place"])["place"].to_numpy() for path in part_files(cell)]
+    places = np.setdiff1d(range(read_run(cell)["items"]), np.concatenate([[], *stored]))
+    return [*map(int, places)]
 
 
 def unfinished(path: Path) -> list[str]:
@@ -182,7 +183,14 @@ def unfinished(path: Path) -> list[str]:
 def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """Return the records of one part."""
     names = COLUMNS.names if columns is None else list(columns)
-    table = _table(path, names)
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table = file.read(names)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        why = one_line(getattr(error, "strerror", None) or error)[:160]
+        raise RecordError(
+            f"{path} cannot be read ({why}); start the run again to repeat it"
+        ) from error
     expected = pa.schema(map(COLUMNS.field, names))
     if not table.schema.equals(expected):
         raise RecordError(
@@ -209,14 +217,13 @@ def merge(sources: Sequence[Path], out: Path | None = None) -> list[Run]:
         targets.setdefault(target, []).append(cell)
     for target, cells in targets.items():
         require_same([*([target] if (target / RUN_FILE).exists() else []), *cells])
-    return [_merge_cell(target, cells) for target, cells in targets.items()]
-
-
-def _merge_cell(target: Path, cells: Sequence[Path]) -> Run:
-    with Run(target, read_run(cells[0])) as run:
-        for path in chain.from_iterable(part_files(cell) for cell in cells if cell != target):
-            run.copy(path)
-    return run
+    runs = []
+    for target, cells in targets.items():
+        with Run(target, read_run(cells[0])) as run:
+            for path in (path for cell in cells if cell != target for path in part_files(cell)):
+                run.copy(path)
+        runs.append(run)
+    return runs
 
 
 @contextmanager
@@ -229,11 +236,6 @@ def reported(path: Path) -> Iterator[None]:
             f"cannot write {path}: {error.strerror or error}; the existing records are "
             "complete: free some space or choose another --out, and start again"
         ) from error
-
-
-def _write_durably(path: Path, content: bytes) -> None:
-    with reported(path):
-        write_whole(path, content)
 
 
 @contextmanager
@@ -256,7 +258,7 @@ def _agree(cell: Path, info: RunInfo) -> RunInfo:
         if not path.exists():
             created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             content = {**info, "created": created}
-            _write_durably(path, json.dumps(content, indent=1, allow_nan=False).encode())
+            write_whole(path, json.dumps(content, indent=1, allow_nan=False).encode())
         first = read_run(cell)
     if phrases := differences(first, info):
         raise RecordError(
@@ -264,12 +266,6 @@ def _agree(cell: Path, info: RunInfo) -> RunInfo:
             "choose another --out, or run with the same settings"
         )
     return first
-
-
-def _to_bytes(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True, version="2.6")
-    return bytes(sink.getvalue())
 
 
 def _sound(path: Path, items: int) -> pa.Table | None:
@@ -281,17 +277,6 @@ def _sound(path: Path, items: int) -> pa.Table | None:
     places = table["place"].to_pylist()
     belong = all(0 <= place < items for place in places)
     return table if belong and len({*places}) == len(places) else None
-
-
-def _table(path: Path, columns: list[str]) -> pa.Table:
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            return file.read(columns)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        why = one_line(getattr(error, "strerror", None) or error)[:160]
-        raise RecordError(
-            f"{path} cannot be read ({why}); start the run again to repeat it"
-        ) from error
 
 
 def _set_aside(path: Path) -> Path:
