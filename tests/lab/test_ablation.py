@@ -100,8 +100,8 @@ def test_a_forced_arm_applies_to_every_item(grid):
         spatial, scalar = [], []
         for _, item in answered(cell).iterrows():
             arm = "mix" if item["invariant"] > 1 else "early"
-            spatial.append(OPERATORS["decisive"].correct(trajectory_of(item), Theta()))
-            scalar.append(OPERATORS[arm].correct(trajectory_of(item), Theta()))
+            spatial.append(OPERATORS["decisive"](trajectory_of(item), Theta()))
+            scalar.append(OPERATORS[arm](trajectory_of(item), Theta()))
         assert_decides(cell, readings, AblatedRule(candidate_space="always"), spatial)
         assert_decides(cell, readings, AblatedRule(candidate_space="never"), scalar)
         binary |= {c.operator for c in spatial if len(c.scores) == 2}

@@ -70,15 +70,9 @@ def test_the_dimension_of_two_candidates_is_set_and_not_rounded():
     assert (effective_dimension(windows) == 1).all()
 
 
-def test_at_end_has_only_the_last_depth():
-    S = Trajectory.at_end(np.array([-1.0, -2.0]), 4)
-    assert (S.depth, S.has([4]), S.has([3])) == (4, True, False)
-    assert S.base.tolist() == [-1.0, -2.0]
-
-
-@pytest.mark.parametrize("window", [np.full((4, 3), -2.5), np.tile([-1.0, -7.0], (5, 1))])
-def test_a_constant_window_has_dimension_one(window):
-    assert effective_dimension(window) == 1.0
+def test_a_constant_window_has_dimension_one():
+    assert effective_dimension(np.full((4, 3), -2.5)) == 1.0
+    assert effective_dimension(np.tile([-1.0, -7.0], (5, 1))) == 1.0
 
 
 @pytest.mark.parametrize("scale", [1e-120, 1e-9, 1e9, 1e120])
@@ -106,19 +100,16 @@ def test_agrees_with_the_reference(trajectory):
         assert effective_dimension(trajectory) == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_tie_at_the_top_has_margin_zero_and_lists_all_tied_candidates():
+def test_ties_one_candidate_and_probabilities_of_zero():
     tied = np.array([-1.0, -3.0, -1.0, -2.0])
-    assert margin(tied) == 0.0
+    assert margin(tied) == 0.0 and margin(np.array([-2.0])) == math.inf
     assert list(tied_first(tied)) == [0, 2]
-
-
-def test_one_candidate_has_an_infinite_margin():
-    assert margin(np.array([-2.0])) == math.inf
-
-
-def test_probabilities_of_zero_add_nothing_to_the_entropy():
     assert entropies(np.array([[0.0], [-5000.0], [-9000.0]])) == pytest.approx([0.0])
     assert normalised_entropy(np.array([-4.0, -4.0, -4.0])) == pytest.approx(1.0)
+    window, tops = np.array([[-1.0], [-2.0], [-9.0]]), np.full(3, -1.0)
+    assert log_margin_ratio(np.full((3, 4), -1.0), -np.arange(3.0), 1e-12) == -math.inf
+    # The margin of a tied last depth is replaced by the floor.
+    assert log_margin_ratio(window, tops, 1e-12) == pytest.approx(math.log(1e12))
 
 
 def test_the_decisive_layer_is_the_sharpest_and_the_lowest_of_ties():
@@ -130,17 +121,6 @@ def test_the_decisive_layer_is_the_sharpest_and_the_lowest_of_ties():
     assert decisive_layer(np.stack([flat, flat, sharp], axis=1), 0.1) == 2  # L is included
     expected = (4.0 - 0.5) / (reference.entropy(sharp) + 0.1)
     assert decisiveness(trajectory, 0.1)[2] == pytest.approx(expected)
-
-
-def test_a_window_of_ties_fails_the_margin_gate_with_minus_infinity():
-    window = np.full((3, 4), -1.0)
-    assert log_margin_ratio(window, np.array([-1.0, -2.0, -3.0]), 1e-12) == -math.inf
-
-
-def test_the_margin_of_a_tied_last_depth_is_replaced_by_the_floor():
-    window = np.array([[-1.0], [-2.0], [-9.0]])
-    ratio = log_margin_ratio(window, np.full(3, -1.0), 1e-12)
-    assert ratio == pytest.approx(math.log(1e12))
 
 
 # --- the window and the scorer's depths (method, sections 3 and 5) ---

@@ -74,20 +74,13 @@ def test_rulings_agree_with_the_reference(theta, invariant):
 def test_mixing_by_hand(t, eta, mixing, scores):
     S = np.full((2, DEPTH + 1), np.nan)
     S[:, DEPTH] = base = np.array([-1.0, -1.5])
-    correction = OPERATORS["mix"].correct(Trajectory(S, np.array(t)), replace(FROZEN, eta=eta))
+    correction = OPERATORS["mix"](Trajectory(S, np.array(t)), replace(FROZEN, eta=eta))
+    assert isinstance(correction, Ruling)
     assert (correction.operator, correction.mixing) == ("base" if scores is None else "mix", mixing)
     np.testing.assert_allclose(correction.scores, base if scores is None else scores)
     sharper, shift = abs(t[0] - t[1]) - 0.5, t[0] + 1.0
-    assert correction.gates["sharper"].to_dict() == {
-        "value": sharper,
-        "threshold": 0.0,
-        "holds": sharper > 0,
-    }
-    assert correction.gates["shift"].to_dict() == {
-        "value": shift,
-        "threshold": 0.0,
-        "holds": shift > 0,
-    }
+    gates = {"sharper": Gate(sharper, 0.0, sharper > 0), "shift": Gate(shift, 0.0, shift > 0)}
+    assert correction.gates == gates
 
 
 def unread(*depths: int) -> Trajectory:
@@ -98,22 +91,29 @@ def unread(*depths: int) -> Trajectory:
     return Trajectory(S)
 
 
-def test_operators_need_exactly_the_missing_depths():
-    base, early, mix, decisive = (OPERATORS[n] for n in ("base", "early", "mix", "decisive"))
-    assert base.needs(unread(DEPTH), FROZEN) == early.needs(unread(DEPTH), FROZEN)
-    assert base.needs(unread(DEPTH), FROZEN) == Step(frozenset([DEPTH]))
-    assert base.needs(unread(0, 3), FROZEN) is early.needs(unread(3), FROZEN) is None
-    assert early.needs(unread(0), FROZEN) == Step(frozenset([0]))
-    assert early.needs(unread(0), replace(FROZEN, gamma=-2.0)) is None  # max b is not below gamma
-    depths = {*FROZEN.anchor_depths(DEPTH), *FROZEN.feature_depths(DEPTH), DEPTH}
-    assert mix.needs(unread(), FROZEN) == Step(frozenset(depths), t=True)
-    assert mix.needs(Trajectory(unread().scores, np.zeros(3)), FROZEN) is None
-    window = FROZEN.window(DEPTH)
-    assert decisive.needs(unread(window[0], DEPTH), FROZEN) == Step(frozenset([window[0], DEPTH]))
-    assert decisive.needs(unread(0, 1, DEPTH - 1), FROZEN) == Step(frozenset([1, DEPTH - 1]))
-    sure = replace(FROZEN, tau_logr=99.0)  # a gate that fails: the other depths are not needed
-    assert decisive.needs(unread(0, 1, DEPTH - 1), sure) is None
-    gates = decisive.correct(unread(DEPTH - 1), sure).gates
-    assert gates["changes"].to_dict() == {"value": None, "threshold": True, "holds": None}
-    assert gates["log_margin_ratio"].threshold == 99.0 and not gates["log_margin_ratio"].holds
-    assert gates["entropy"].threshold == FROZEN.tau_H and gates["entropy"].holds
+@pytest.mark.parametrize(
+    ("name", "missing", "theta", "depths"),
+    [
+        ("base", (DEPTH,), FROZEN, {DEPTH}),
+        ("base", (0, 3), FROZEN, None),
+        ("early", (DEPTH,), FROZEN, {DEPTH}),
+        ("early", (3,), FROZEN, None),
+        ("early", (0,), FROZEN, {0}),
+        ("early", (0,), replace(FROZEN, gamma=-2.0), None),  # max b is not below gamma
+        ("mix", (), FROZEN, {*FROZEN.scorer_depths(DEPTH)}),
+        ("decisive", (4, DEPTH), FROZEN, {4, DEPTH}),
+        ("decisive", (0, 1, DEPTH - 1), FROZEN, {1, DEPTH - 1}),
+        ("decisive", (0, 1, DEPTH - 1), replace(FROZEN, tau_logr=99.0), None),  # a gate fails
+    ],
+)
+def test_operators_read_exactly_the_missing_depths(name, missing, theta, depths):
+    answer = OPERATORS[name](unread(*missing), theta)
+    if depths is None:
+        assert isinstance(answer, Ruling)
+    else:
+        assert answer == Step(frozenset(depths), t=name == "mix")
+    if theta.tau_logr == 99.0:
+        gates = answer.gates
+        assert gates["changes"].to_dict() == {"value": None, "threshold": True, "holds": None}
+        assert gates["log_margin_ratio"].threshold == 99.0 and not gates["log_margin_ratio"].holds
+        assert gates["entropy"].threshold == theta.tau_H and gates["entropy"].holds

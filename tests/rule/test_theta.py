@@ -54,6 +54,8 @@ def test_toml_overrides_by_name(tmp_path):
         'tau_dim = 1.01\neta = 1\n[scorer]\noutside = "clip"\nanchors = [0.5, 1]\nk_min = 3\n'
         '[invariant]\nblock = "depth"\n[tokens]\njoin = "ids"\n'
     )
+    with pytest.raises(ThetaError, match="cannot read Theta"):
+        Theta.from_toml(tmp_path / "none.toml")
     theta = Theta.from_toml(path)
     assert theta.tau_dim == 1.01 and theta.eta == 1.0
     assert theta.scorer == ScorerTheta(anchors=(0.5, 1.0), outside="clip", k_min=3)
@@ -97,16 +99,10 @@ def test_invalid_values_are_refused(tmp_path, text, message):
     assert "\n" not in str(raised.value)
 
 
-def test_the_ends_of_a_range_are_accepted():
-    theta = Theta(rho_minus=0.0, scorer=ScorerTheta(k_fraction=1.0))
+def test_the_ends_of_a_range_are_accepted_and_a_larger_eta_is_marked():
+    theta = Theta(rho_minus=0.0, scorer=ScorerTheta(k_fraction=1.0), eta=1.5)
     assert theta.window(8) == range(7)
-
-
-def test_eta_above_1_is_accepted_and_marked(tmp_path):
-    with pytest.raises(ThetaError, match="cannot read Theta"):
-        Theta.from_toml(tmp_path / "none.toml")
-    assert Theta(eta=1.5).outside_paper
-    assert not Theta().outside_paper
+    assert theta.outside_paper and not Theta().outside_paper
 
 
 @pytest.mark.parametrize("values", [None, 1, [], "rho_e"])

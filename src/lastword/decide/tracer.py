@@ -425,8 +425,7 @@ class Tracer:
         if read == "all" and (trajectory.t is None or not trajectory.has(every)):
             return Step(frozenset(every), t=True)
         if read == "base":
-            base = OPERATORS["base"]
-            return base.needs(trajectory, self.theta) or base.correct(trajectory, self.theta)
+            return OPERATORS["base"](trajectory, self.theta)
         return correction.next(evidence)
 
     def describe(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The correction operators, and what they are given and return.
 
-An operator first returns the readings that it still needs, and then corrects: it returns its
-scores if all its gates hold, and the base's scores if one of them fails.
+An operator returns the step that it still has to read, and then its ruling: its scores if all its
+gates hold, and the base's scores if one of them fails.
 
 - `base`: b = S[:, L], the model's answer. It always applies.
 - `decisive`: the candidates' distribution at the depth with the sharpest ranking. It applies in
@@ -20,7 +20,7 @@ scores if all its gates hold, and the base's scores if one of them fails.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import log_softmax
@@ -98,41 +98,35 @@ class Step:
     content_free: bool = False
 
 
-class Operator(NamedTuple):
-    """An operator: the readings that it still needs, and its ruling once they are there."""
-
-    needs: Callable[[Trajectory, Theta], Step | None]
-    correct: Callable[[Trajectory, Theta], Ruling]
-
-
 def unread(trajectory: Trajectory, depths: Iterable[int]) -> Step | None:
     """Return the step that reads the missing ones of `depths`, or None if none is missing."""
     gaps = frozenset(d for d in depths if not trajectory.has([d]))
     return Step(gaps) if gaps else None
 
 
-def _base_needs(trajectory: Trajectory, theta: Theta) -> Step | None:
-    return unread(trajectory, [trajectory.depth])
+def _base(trajectory: Trajectory, theta: Theta) -> Step | Ruling:
+    return unread(trajectory, [trajectory.depth]) or Ruling("base", trajectory.base)
 
 
-def _base(trajectory: Trajectory, theta: Theta) -> Ruling:
-    return Ruling("base", trajectory.base)
+def _decisive(trajectory: Trajectory, theta: Theta) -> Step | Ruling:
+    """Read depth L and the window, then depths 1 to L if both numeric gates hold.
 
-
-def _decisive_needs(trajectory: Trajectory, theta: Theta) -> Step | None:
-    """Return depth L and the window, then depths 1 to L if both numeric gates hold."""
-    depth = trajectory.depth
-    step = unread(trajectory, [*theta.window(depth), depth])
-    if step is None and all(gate.holds for gate in _numeric_gates(trajectory, theta).values()):
-        step = unread(trajectory, range(1, depth + 1))
-    return step
-
-
-def _decisive(trajectory: Trajectory, theta: Theta) -> Ruling:
-    """Return q = log pi_l* if all three gates hold, else b."""
-    base, numeric = trajectory.base, _numeric_gates(trajectory, theta)
-    if not trajectory.has(range(1, trajectory.depth + 1)):  # a numeric gate failed: no l*
-        return Ruling("base", base, {"changes": Gate(None, True, None), **numeric})
+    Return q = log pi_l* if all three gates hold, else b.
+    """
+    depth, base = trajectory.depth, trajectory.base
+    if step := unread(trajectory, [*theta.window(depth), depth]):
+        return step
+    window = trajectory.scores[:, theta.window(depth)]
+    ratio = float(log_margin_ratio(window, base, theta.delta_r))  # g_logr: Eq. 8
+    entropy = float(normalised_entropy(base))  # g_H: Eq. 8
+    numeric = {
+        "log_margin_ratio": Gate(ratio, theta.tau_logr, ratio > theta.tau_logr),
+        "entropy": Gate(entropy, theta.tau_H, entropy > theta.tau_H),
+    }
+    if step := unread(trajectory, range(1, depth + 1)):
+        if all(gate.holds for gate in numeric.values()):
+            return step
+        return Ruling("base", base, {"changes": Gate(None, True, None), **numeric})  # no l*
     layer = int(decisive_layer(trajectory.scores, theta.eps_H))
     q = log_softmax(trajectory.scores[:, layer])
     changes = bool(q.argmax() != base.argmax())
@@ -142,27 +136,14 @@ def _decisive(trajectory: Trajectory, theta: Theta) -> Ruling:
     return Ruling("base", base, gates, layer)
 
 
-def _numeric_gates(trajectory: Trajectory, theta: Theta) -> dict[str, Gate]:
-    window = trajectory.scores[:, theta.window(trajectory.depth)]
-    ratio = float(log_margin_ratio(window, trajectory.base, theta.delta_r))  # g_logr: Eq. 8
-    entropy = float(normalised_entropy(trajectory.base))  # g_H: Eq. 8
-    return {
-        "log_margin_ratio": Gate(ratio, theta.tau_logr, ratio > theta.tau_logr),
-        "entropy": Gate(entropy, theta.tau_H, entropy > theta.tau_H),
-    }
+def _mix(trajectory: Trajectory, theta: Theta) -> Step | Ruling:
+    """Read the depths of T, among them depth L, and T itself.
 
-
-def _mix_needs(trajectory: Trajectory, theta: Theta) -> Step | None:
-    """Return the depths that T reads, among them depth L, and T itself."""
-    if trajectory.t is not None:
-        return None
-    return Step(frozenset(theta.scorer_depths(trajectory.depth)), t=True)
-
-
-def _mix(trajectory: Trajectory, theta: Theta) -> Ruling:
-    """Return u = (1 - lambda) b + lambda t; the base if lambda = 0."""
+    Return u = (1 - lambda) b + lambda t; the base if lambda = 0.
+    """
     base, t = trajectory.base, trajectory.t
-    assert t is not None
+    if t is None:
+        return Step(frozenset(theta.scorer_depths(trajectory.depth)), t=True)
     top, sharper = base.argmax(), margin(t) - margin(base)
     shift = float(t[top] - base[top])
     gates = {"sharper": Gate(sharper, 0.0, sharper > 0), "shift": Gate(shift, 0.0, shift > 0)}
@@ -173,30 +154,21 @@ def _mix(trajectory: Trajectory, theta: Theta) -> Ruling:
     return Ruling("mix", (1 - mixing) * base + mixing * t, gates, mixing=mixing)
 
 
-def _early_needs(trajectory: Trajectory, theta: Theta) -> Step | None:
-    """Return depth L, then depth 0 if the confidence gate holds."""
-    step = unread(trajectory, [trajectory.depth])
-    if step is None and _confidence(trajectory, theta).holds:
-        step = unread(trajectory, [0])
-    return step
-
-
-def _early(trajectory: Trajectory, theta: Theta) -> Ruling:
-    """Return S[:, 0] if max b < gamma, else b."""
-    gate = _confidence(trajectory, theta)
-    if gate.holds:
-        return Ruling("early", trajectory.scores[:, 0], {"confidence": gate})
-    return Ruling("base", trajectory.base, {"confidence": gate})
-
-
-def _confidence(trajectory: Trajectory, theta: Theta) -> Gate:
+def _early(trajectory: Trajectory, theta: Theta) -> Step | Ruling:
+    """Read depth L, then depth 0 if the gate holds; return S[:, 0] if max b < gamma, else b."""
+    if step := unread(trajectory, [trajectory.depth]):
+        return step
     top = float(trajectory.base.max())
-    return Gate(top, theta.gamma, top < theta.gamma)
+    gate = Gate(top, theta.gamma, top < theta.gamma)
+    if not gate.holds:
+        return Ruling("base", trajectory.base, {"confidence": gate})
+    step = unread(trajectory, [0])
+    return step or Ruling("early", trajectory.scores[:, 0], {"confidence": gate})
 
 
-OPERATORS = {
-    "base": Operator(_base_needs, _base),
-    "decisive": Operator(_decisive_needs, _decisive),
-    "mix": Operator(_mix_needs, _mix),
-    "early": Operator(_early_needs, _early),
+OPERATORS: dict[str, Callable[[Trajectory, Theta], Step | Ruling]] = {
+    "base": _base,
+    "decisive": _decisive,
+    "mix": _mix,
+    "early": _early,
 }

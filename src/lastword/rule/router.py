@@ -31,19 +31,18 @@ def next_step(trajectory: Trajectory, invariant: float, theta: Theta) -> Step | 
     # 3. The operator that d_eff and I(M) choose. It reads depths and T for its gates, perhaps in
     #    several steps, and returns the base's scores if a gate fails.
     candidates, depth = len(trajectory.scores), trajectory.depth
-    base = OPERATORS["base"]
     if candidates == 1:
-        step = base.needs(trajectory, theta)
-        return step or replace(base.correct(trajectory, theta), d_eff=1.0)
+        ruling = OPERATORS["base"](trajectory, theta)
+        return ruling if isinstance(ruling, Step) else replace(ruling, d_eff=1.0)
     window = theta.window(depth)
     if candidates > 2 and (step := unread(trajectory, [*window, depth])):
         return step
     # It is 1 for two candidates, even unread.
     d_eff = float(effective_dimension(trajectory.scores[:, window]))
     name = choose(d_eff, invariant, theta)
-    if step := OPERATORS[name].needs(trajectory, theta):
-        return step
-    ruling = OPERATORS[name].correct(trajectory, theta)
+    ruling = OPERATORS[name](trajectory, theta)
+    if isinstance(ruling, Step):
+        return ruling
     if name == "decisive":
         return replace(ruling, regime="candidate-space", d_eff=d_eff)
     gate = {"invariant": Gate(invariant, theta.tau_I, invariant > theta.tau_I)}
