@@ -19,7 +19,7 @@ from probes import rows_of
 
 from lastword import Decider, ProbeClassifier
 from lastword.model.encoder import Encoder
-from lastword.trust.automation import Automation, curve, plan
+from lastword.trust.automation import Automation, curve, plan, rungs, until_failure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from served import Running, running
@@ -47,8 +47,9 @@ def certified(encoder: Encoder, rows: Sequence[dict[str, Any]]) -> Decider:
     steps = curve(*confidences(bare, planning), np.arange(PLANNING))
     confidence, wrong = confidences(bare, proving)
     ladder = plan(steps, confidence, rows=PROVING, error=ERROR, level=DELTA, drawn=False)
-    rungs = ladder.test(confidence, wrong, np.arange(PROVING), confidence, DELTA)
-    automation = Automation(ERROR, rungs, 1)
+    steps = rungs(confidence, wrong, np.arange(PROVING), ladder.thresholds)
+    tested = until_failure(steps, ERROR, DELTA)
+    automation = Automation(ERROR, tested, 1)
     rung = automation.rung(DELTA)
     assert rung is not None, "nothing is proven"
     certificate = certificate_of(probe, rung.threshold)

@@ -24,7 +24,7 @@ from scipy.special import softmax
 
 from lastword.probes import fit_state
 from lastword.probes.state import fit_beside
-from lastword.trust.automation import Automation, curve, estimate, plan
+from lastword.trust.automation import Automation, curve, estimate, plan, rungs, until_failure
 from lastword.trust.second_round import deal
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -85,8 +85,10 @@ def prove(
     drawn = method != "half"
     ladder = plan(steps, confidence, rows=rows, error=error, level=DELTA, drawn=drawn)
     every = np.arange(len(confidence))
-    some = ladder.draw(confidence, every, rows, seed) if drawn else deal(every, seed)[:rows]
-    tested = ladder.test(confidence[some], wrong[some], some, confidence, DELTA)
+    region = confidence >= (ladder.thresholds[-1] if drawn else -np.inf)
+    some = every[region][deal(every[region], seed)][:rows]
+    steps = rungs(confidence[some], wrong[some], some, ladder.thresholds, confidence)
+    tested = until_failure(steps, error, DELTA)
     rung = Automation(error, tested).rung(DELTA)
     if rung is None:
         return 0.0, 0.0, False
@@ -165,8 +167,10 @@ def violations(seed: int) -> Row:
                 c = confidence[pool]
                 ladder = plan(steps, c, rows=n2, error=error, level=DELTA, drawn=drawn)
                 every = np.arange(len(pool))
-                some = ladder.draw(c, every, n2, draw) if drawn else every[:n2]
-                tested = ladder.test(c[some], wrong[n1:][some], some, c, DELTA)
+                over = every[c >= ladder.thresholds[-1]]
+                some = over[deal(over, draw)][:n2] if drawn else every[:n2]
+                steps = rungs(c[some], wrong[n1:][some], some, ladder.thresholds, c)
+                tested = until_failure(steps, error, DELTA)
                 rung = Automation(error, tested).rung(DELTA)
                 if rung is not None:
                     proven += 1

@@ -72,7 +72,7 @@ def real(folder: Path) -> dict[str, Any]:
     answers = [(r.base_index, r.index) for r in records]
     return {
         "model": MODEL,
-        "invariant": sample.run["invariant"],
+        "invariant": sample.cells[0].info["invariant"],
         "items": len(records),
         "pairs": len(pairs(records)),
         "choosers": {name: accuracies(records, scores) for name, scores in CHOOSERS.items()},

@@ -10,16 +10,17 @@ from lastword.errors import InputError
 from lastword.trust.automation import (
     Automation,
     Errors,
-    Ladder,
+    Rung,
     climb,
     curve,
     estimate,
-    first_size,
     labels_to_prove,
     plan,
     quantiles,
     rungs,
+    until_failure,
 )
+from lastword.trust.second_round import deal
 
 DELTA, DRAWS = 0.1, 400
 
@@ -44,9 +45,10 @@ def test_few_promises_are_false_and_many_are_made(error, drawn):
         pool, wrong = draw(800, rng)
         steps = curve(fit, fit_wrong, np.arange(100))
         ladder = plan(steps, pool, rows=120, error=error, level=DELTA, drawn=drawn)
-        some = ladder.draw(pool, np.arange(800), 120, 1) if drawn else np.arange(120)
-        tested = ladder.test(pool[some], wrong[some], np.arange(len(some)), pool, DELTA)
-        rung = Automation(error, tested).rung(DELTA)
+        region = np.flatnonzero(pool >= ladder.thresholds[-1])
+        some = region[deal(region, 1)][:120] if drawn else np.arange(120)
+        tested = rungs(pool[some], wrong[some], some, ladder.thresholds, pool)
+        rung = Automation(error, until_failure(tested, error, DELTA)).rung(DELTA)
         if rung is not None:
             made += 1
             false += true_error(rung.threshold) > error
@@ -135,13 +137,6 @@ def test_the_ladder_has_the_largest_expected_share():
     assert (pool >= ladder.thresholds[-1]).mean() == pytest.approx(last / 20, abs=0.01)
 
 
-def test_labels_are_drawn_where_answers_are_given_one_per_group():
-    pool, groups = np.linspace(0, 1, 100), np.arange(100) // 2
-    drawn = Ladder(0.1, (0.9, 0.5), 0.3).draw(pool, groups, 20, 4)
-    assert len(drawn) == len(set(groups[drawn])) == 20 and pool[drawn].min() >= 0.5
-    assert (drawn == Ladder(0.1, (0.9, 0.5), 0.3).draw(pool, groups, 20, 4)).all()
-
-
 def test_a_ladder_without_texts_is_refused():
     confidence, wrong = draw(50, np.random.default_rng(0))
     steps = curve(confidence, wrong, np.arange(50))
@@ -149,13 +144,13 @@ def test_a_ladder_without_texts_is_refused():
         with pytest.raises(InputError, match="texts without a label"):
             plan(steps, pool, rows=rows, error=0.1, level=0.05)
     one = plan(steps, np.ones(30), rows=10, error=0.1, level=0.05)  # all equally sure
-    assert one.thresholds == (1.0,) and len(one.draw(np.ones(30), np.arange(30), 10, 0)) == 10
+    assert one.thresholds == (1.0,)
 
 
 def test_looks_share_delta_and_answerers_do():
     automation = Automation(0.1, (), answerers=2, look=3)
     assert automation.level(0.08) == pytest.approx(0.005)
     assert sum(Automation(0.1, (), look=n).level(0.05) for n in range(1, 40)) <= 0.05
-    size = first_size(0.1, 0.05)
-    assert binom.cdf(1, size, 0.1) <= 0.05 < binom.cdf(1, size - 1, 0.1)
-    assert Errors(size, size, 1 / size).p(0.1) <= 0.05
+    few, more = (Rung(0.5, 1.0, Errors(n, n, 1 / n)) for n in (45, 46))
+    assert binom.cdf(1, 46, 0.1) <= 0.05 < binom.cdf(1, 45, 0.1)
+    assert climb([few, more], 0.1, 0.05) == (more,)

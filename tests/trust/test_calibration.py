@@ -56,14 +56,6 @@ def test_the_brier_score_after_calibration_is_cross_fitted():
     assert calibration.brier_after >= in_sample - 1e-12
 
 
-@pytest.mark.parametrize(
-    ("scores", "truths", "message"),
-    [
-        ([np.zeros(2)] * 19, [0] * 19, "needs 20 labelled items, and there are 19"),
-        ([np.zeros(2)] * 20, [0] * 19, "20 items and 19 truths"),
-        ([np.zeros(2)] * 20, [2] * 20, "the index of a candidate"),
-    ],
-)
-def test_too_few_or_invalid_items_are_refused(scores, truths, message):
-    with pytest.raises(InputError, match=message):
-        calibrate(scores, truths)
+def test_too_few_items_are_refused():
+    with pytest.raises(InputError, match="needs 20 labelled items, and there are 19"):
+        calibrate([np.zeros(2)] * 19, [0] * 19)

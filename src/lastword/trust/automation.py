@@ -10,23 +10,24 @@ before a label that tests it is seen, and nothing may be fitted to these labels.
     steps = curve(confidence, wrong, groups)  # of the labels that fitted, by cross-fitting
     estimate(steps, 0.1).share  # an estimate, which proves nothing
     ladder = plan(steps, pool, rows=200, error=0.1, level=0.05)
-    drawn = ladder.draw(pool, pool_groups, 200, seed=0)  # label these texts
-    automation = Automation(0.1, ladder.test(confidence, wrong, groups, pool, 0.05))
+    # Label 200 random texts, one per group, with a confidence of at least ladder.thresholds[-1].
+    tested = rungs(confidence, wrong, groups, ladder.thresholds, pool)
+    automation = Automation(0.1, until_failure(tested, 0.1, 0.05))
     automation.rung(0.05)  # the loosest threshold that is proven
 """
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from lastword.errors import InputError
 from lastword.trust.evidence import group_means
-from lastword.trust.second_round import deal
 from lastword.trust.testing import at_least, upper_bound
 
 ERRORS = (0.05, 0.1, 0.2)  # error rates at which estimates are shown
@@ -148,48 +149,16 @@ class Estimate:
     threshold: float | None
 
 
-@dataclass(frozen=True)
-class Ladder:
+class Ladder(NamedTuple):
     """Thresholds that are fixed before the labels that test them are seen.
 
     Attributes:
-        error: Maximum share of wrong answers among those given.
         thresholds: The rungs, from the strictest down. Labels are drawn at or above the last.
         expected: The share of texts that is expected to be proven.
     """
 
-    error: float
     thresholds: tuple[float, ...]
     expected: float
-
-    def draw(
-        self, pool: Texts, groups: Int[np.ndarray, " texts"], rows: int, seed: int
-    ) -> Int[np.ndarray, " drawn"]:
-        """Return the places of texts to label: random ones that would be answered, one per group.
-
-        Args:
-            pool: Confidence of the texts without a label.
-            groups: Number of each text's group.
-            rows: Number of texts.
-            seed: Seed of the draw.
-        """
-        region = np.flatnonzero(pool >= self.thresholds[-1])
-        return np.asarray(region[deal(groups[region].tolist(), seed)][:rows])
-
-    def test(
-        self, confidence: Confidence, wrong: Wrong, groups: Groups, pool: Texts, level: float
-    ) -> tuple[Rung, ...]:
-        """Return the rungs that are tested on labelled items, the first that fails included.
-
-        Args:
-            confidence: Confidence of the items that were drawn.
-            wrong: True where the answer is wrong, or the label was skipped [items].
-            groups: Number of each item's group.
-            pool: Confidence of all texts, for the shares.
-            level: Level of each test.
-        """
-        steps = rungs(confidence, wrong, groups, self.thresholds, pool)
-        return until_failure(steps, self.error, level)
 
 
 def quantiles(confidence: Texts, count: int = STEPS) -> list[float]:
@@ -240,19 +209,19 @@ def estimate(steps: Sequence[Rung], error: float) -> Estimate:
     Hoeffding-Bentkus for groups. It ignores that the best of many points is chosen.
     """
 
-    def largest(keep: Sequence[bool]) -> Rung | None:
-        kept = [step for step, holds in zip(steps, keep, strict=True) if holds]
-        return max(kept, key=lambda step: step.share, default=None)
+    def largest(holds: Callable[[Errors], bool]) -> Rung:
+        kept = (step for step in steps if holds(step.errors))
+        return max(kept, key=lambda step: step.share, default=Rung(math.nan, 0.0, Errors(0, 0, 0)))
 
-    def above(one: Errors) -> float:
+    def more(one: Errors) -> float:
         """Return the p-value of the hypothesis that at most `error` are wrong."""
         return float(at_least(1 - error, 1 - one.rate, one.groups, one.exact))
 
-    best = largest([step.errors.rate <= error for step in steps])
-    low = largest([step.errors.p(error) <= _TAIL for step in steps])
-    high = largest([above(step.errors) > _TAIL for step in steps])
-    share, least, most = (0.0 if one is None else one.share for one in (best, low, high))
-    return Estimate(error, share, least, most, None if best is None else best.threshold)
+    best = largest(lambda one: one.rate <= error)
+    low = largest(lambda one: one.p(error) <= _TAIL)
+    high = largest(lambda one: more(one) > _TAIL)
+    threshold = best.threshold if best.share else None
+    return Estimate(error, best.share, low.share, high.share, threshold)
 
 
 def estimates(steps: Sequence[Rung]) -> list[Estimate]:
@@ -298,7 +267,7 @@ def plan(
             best = max(best, (expected, first, last))
     expected, first, last = best
     thresholds = np.quantile(pool, 1 - shares[first : last + 1], method="higher")
-    return Ladder(error, tuple(np.unique(thresholds)[::-1].tolist()), expected)
+    return Ladder(tuple(np.unique(thresholds)[::-1].tolist()), expected)
 
 
 def labels_to_prove(steps: Sequence[Rung], error: float, level: float) -> int | None:
@@ -354,13 +323,8 @@ def climb(steps: Iterable[Rung], error: float, level: float) -> tuple[Rung, ...]
     Rungs that so few groups reach that a single wrong answer fails are left out. This does not
     depend on the truths.
     """
-    least = first_size(error, level)
-    return until_failure((one for one in steps if one.errors.groups >= least), error, level)
-
-
-def first_size(error: float, level: float) -> int:
-    """Return the minimum number of groups with which one wrong answer passes the test."""
     from scipy.stats import binom
 
     sizes = np.arange(1, math.ceil(10 * -math.log(level) / error))
-    return int(sizes[(binom.cdf(1, sizes, error) <= level).argmax()])
+    least = sizes[(binom.cdf(1, sizes, error) <= level).argmax()]
+    return until_failure((one for one in steps if one.errors.groups >= least), error, level)

@@ -21,7 +21,6 @@ from lastword.trust.crossfit import Which, cross_fit
 LEAST = 20  # minimum number of labelled items
 _FOLDS = 10
 TEMPERATURES = (1e-3, 1e3)  # range of a fit
-_LOG_RANGE = (math.log(TEMPERATURES[0]), math.log(TEMPERATURES[1]))
 
 Table = Float[np.ndarray, "items candidates"]
 
@@ -33,10 +32,8 @@ class Calibration:
     Attributes:
         temperature: T, above 0.
         items: Number of labelled items that it was fitted to.
-        ece: Expected calibration error of softmax(u).
-        ece_after: The same at T, by cross-fitting.
-        brier: Mean over items of sum_i (p_i - y_i)^2 of softmax(u).
-        brier_after: The same at T, by cross-fitting.
+        ece: Expected calibration error of softmax(u); `ece_after`: at T, by cross-fitting.
+        brier: Mean over items of sum_i (p_i - y_i)^2 of softmax(u); `brier_after`: likewise.
 
     Raises:
         InputError: The temperature is outside the range of a fit.
@@ -66,29 +63,21 @@ def calibrate(scores: Sequence[Scores], truths: Sequence[int]) -> Calibration:
         truths: Index of each item's true candidate.
 
     Raises:
-        InputError: There are fewer than 20 items, the lengths differ, or an index is invalid.
+        InputError: There are fewer than 20 items.
     """
-    if len(scores) != len(truths):
-        raise InputError(f"{len(scores)} items and {len(truths)} truths; give one an item")
     if len(scores) < LEAST:
         raise InputError(f"a calibration needs {LEAST} labelled items, and there are {len(scores)}")
-    if any(not 0 <= truth < len(u) for u, truth in zip(scores, truths, strict=True)):
-        raise InputError("a truth is the index of a candidate, counted from 0")
     table, right = _padded(scores), np.array(truths)
 
     def answer(rest: Which, tested: Which) -> dict[str, np.ndarray]:
-        return {"T": np.full(tested.sum(), fit_temperature(table[rest], right[rest]))}
+        return {"p": softmax(table[tested] / fit_temperature(table[rest], right[rest]), axis=1)}
 
-    others = cross_fit(answer, np.random.default_rng(0).permutation(len(table)) % _FOLDS)["T"]
-    plain, after = softmax(table, axis=1), softmax(table / others[:, None], axis=1)
-    return Calibration(
-        fit_temperature(table, right),
-        len(table),
-        _error(plain, right),
-        _error(after, right),
-        _brier(plain, right),
-        _brier(after, right),
+    after = cross_fit(answer, np.random.default_rng(0).permutation(len(table)) % _FOLDS)["p"]
+    (ece, brier), (ece_after, brier_after) = (
+        _errors(p, right) for p in (softmax(table, axis=1), after)
     )
+    fitted = fit_temperature(table, right)
+    return Calibration(fitted, len(table), ece, ece_after, brier, brier_after)
 
 
 def fit_temperature(
@@ -101,7 +90,8 @@ def fit_temperature(
     def loss(log_t: float) -> float:
         return -float(log_softmax(table / math.exp(log_t), axis=1)[rows, truths].sum())
 
-    best = minimize_scalar(loss, bounds=_LOG_RANGE, method="bounded", options={"xatol": 1e-6})
+    bounds = [math.log(end) for end in TEMPERATURES]
+    best = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-6})
     return math.exp(float(best.x))
 
 
@@ -113,14 +103,11 @@ def _padded(scores: Sequence[Scores] | np.ndarray) -> Table:
     return table
 
 
-def _error(p: Table, truths: np.ndarray) -> float:
-    """Return the expected calibration error of probabilities."""
+def _errors(p: Table, truths: np.ndarray) -> tuple[float, float]:
+    """Return the expected calibration error and the Brier score of probabilities."""
     sure = np.minimum(p.max(axis=1), 1.0)  # may exceed 1 by rounding
-    return calibration_error(sure, (p.argmax(axis=1) == truths) * 1.0)
-
-
-def _brier(p: Table, truths: np.ndarray) -> float:
-    return float(np.square(p - np.eye(p.shape[1])[truths]).sum(axis=1).mean())
+    ece = calibration_error(sure, (p.argmax(axis=1) == truths) * 1.0)
+    return ece, float(np.square(p - np.eye(p.shape[1])[truths]).sum(axis=1).mean())
 
 
 def in_words(fit: Calibration) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -17,21 +18,13 @@ from lastword.records.recheck import recheck
 from lastword.records.store import unfinished
 from lastword.rule.geometry import Scores
 from lastword.text.prompt_template import template_name
+from lastword.trust import other_methods
 from lastword.trust.certificate import Certificate
 from lastword.trust.claims import Finding, Trial, certify, judge, trials
 from lastword.trust.drift import REFERENCE, rounded, sampled, statistics
 from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Answers, Labelled
-from lastword.trust.other_methods import (
-    BLIND,
-    MODEL,
-    WORDINGS,
-    Means,
-    allowed,
-    means,
-    resolved,
-    scores,
-)
+from lastword.trust.other_methods import BLIND, MODEL, WORDINGS, Means
 from lastword.trust.paired import random_flips
 from lastword.trust.policy import (
     BATCH,
@@ -57,10 +50,7 @@ class Sample:
     Attributes:
         scores: Scores by the model, each method and each control [items, candidates].
         truth: True for the true candidates [items, candidates].
-        benchmarks: Fingerprint of the items by benchmark.
-        reference: Values of each statistic, for drift.
         means: Mean probabilities by label set, for batch calibration.
-        run: The `run.json` of the first cell.
     """
 
     items: Labelled
@@ -68,14 +58,32 @@ class Sample:
     truth: Truths
     scalar: ScalarOperator
     subject: Subject
-    benchmarks: Mapping[str, str]
-    templates: tuple[str, ...]
-    versions: Mapping[str, str]
-    reference: Mapping[str, tuple[float, ...]]
     cells: tuple[Cell, ...]
     methods: tuple[str, ...]
     means: Means
-    run: RunInfo
+
+    @property
+    def benchmarks(self) -> dict[str, str]:
+        """The fingerprint of the items by benchmark."""
+        return {cell.benchmark: cell.info["dataset"]["fingerprint"] for cell in self.cells}
+
+    @cached_property
+    def reference(self) -> dict[str, tuple[float, ...]]:
+        """The values of each statistic on at most `REFERENCE` items, rounded, for drift."""
+        places = [cell.answer_places[cell.mc1_places] for cell in self.cells]
+        number, place = np.repeat(np.arange(len(places)), [*map(len, places)]), np.hstack(places)
+        # One draw covers the items of all cells.
+        if len(place) > REFERENCE:
+            drawn = np.sort(np.random.default_rng(0).choice(len(place), REFERENCE, replace=False))
+            number, place = number[drawn], place[drawn]
+        values: dict[str, list[float]] = {}
+        for n, cell in enumerate(self.cells):
+            rows: list[Any] = cell.whole(place[number == n]).to_dict("records")
+            for name, value in (pair for row in rows for pair in statistics(row).items()):
+                values.setdefault(name, []).append(rounded(value))
+        # The model's other scalar operator never acts, so its statistic would always be 0.
+        impossible = {*OVERRIDING} - {"decisive", self.scalar}
+        return {name: tuple(each) for name, each in values.items() if name not in impossible}
 
     def shown(self, policy: Policy) -> tuple[list[Scores], list[int]]:
         """Return the scores under a policy of items with one truth, and the truths' indices."""
@@ -122,52 +130,67 @@ def read_sample(
             that are not listed; a run is unfinished or was made under a certificate; or a record
             does not follow from its trajectory.
     """
-    runs = _chosen({folder: read_run(folder) for folder in find_cells(path)}, path, benchmarks)
-    subject = Subject.of(next(iter(runs.values())))
-    for run in runs.values():
-        if Subject.of(run) != subject:
-            raise RecordError(
-                f"{_name(run)} has another Theta, chat template or weights than the others of "
-                f"{path}; certify each separately"
-            )
-    parted = [cell for folder in runs for cell in read_cells(folder)]
-    return sample_of(parted, list(runs.values()), methods)
+    runs = {folder: read_run(folder) for folder in find_cells(path)}
+    models = list(dict.fromkeys(run["model"] for run in runs.values()))
+    present = [run["benchmark"] for run in runs.values()]
+    if len(models) > 1:
+        raise RecordError(
+            f"{path} holds records of {' and '.join(models)}; a certificate is for one model: "
+            "name its own folder"
+        )
+    if absent := [name for name in benchmarks if name not in present]:
+        raise RecordError(f"{path} has no records of {absent[0]}; it has {', '.join(present)}")
+    if not benchmarks and len(present) > 1:
+        raise RecordError(
+            f"{path} holds {', '.join(present)}; name those to take together by --benchmark"
+        )
+    chosen = [folder for folder in runs if runs[folder]["benchmark"] in (benchmarks or present)]
+    for folder in chosen:
+        _require_whole(folder, runs[folder])
+    return sample_of([cell for folder in chosen for cell in read_cells(folder)], methods)
 
 
-def sample_of(
-    parted: Sequence[Cell], runs: Sequence[RunInfo], methods: Sequence[str] | None = None
-) -> Sample:
+def _require_whole(folder: Path, run: RunInfo) -> None:
+    name, sentences = f"{run['model']} on {run['benchmark']}", unfinished(folder)
+    if run.get("certificate") is not None:
+        sentences = [
+            f"{name} was run under a certificate, which hides TRACE's overrides; "
+            "run `lastword eval` without one"
+        ]
+    elif (method := run.get("correction")) is not None:
+        sentences = [
+            f"{name} was decided by {method}, which hides TRACE's overrides; run "
+            f"`lastword eval` without --correction, and certify with --methods {method}"
+        ]
+    for sentence in sentences:
+        raise RecordError(sentence)
+
+
+def sample_of(cells: Sequence[Cell], methods: Sequence[str] | None = None) -> Sample:
     """Return the sample of labelled items in cells of one model, on disk or in memory.
 
-    `runs` has the `run.json` of each cell. By default, all methods that the records allow are used.
+    By default, all methods that the records allow are used.
 
     Raises:
-        RecordError: A record does not follow from its trajectory.
+        RecordError: The cells are not of one model, or a record does not follow from its
+            trajectory.
     """
-    first = runs[0]
+    first = cells[0].info
     subject, invariant = Subject.of(first), float(first["invariant"])
-    for cell in parted:
+    for cell in cells:
+        if Subject.of(cell.info) != subject:
+            raise RecordError(
+                f"{cell.model} on {cell.benchmark} has another Theta, chat template or weights "
+                f"than on {cells[0].benchmark}; certify each separately"
+            )
         recheck(cell, subject.theta, invariant, int(first["depth"]))
     scalar = scalar_operator(invariant, subject.theta.tau_I)
-    names = allowed(parted, CERTIFIABLE) if methods is None else tuple(methods)
-    batch_means = means(parted) if any(name.startswith(BATCH) for name in names) else {}
-    u = scores(parted, resolved(parted, first, names, batch_means))
-    truth = stack_cells([cell.truthful[cell.mc1_places] * 1.0 for cell in parted]) > 0
-    return Sample(
-        items=_labelled(parted, u, truth),
-        scores=u,
-        truth=truth,
-        scalar=scalar,
-        subject=subject,
-        benchmarks={run["benchmark"]: run["dataset"]["fingerprint"] for run in runs},
-        templates=tuple(dict.fromkeys(template_name(run["template"]) for run in runs)),
-        versions=first["packages"],
-        reference=_reference(parted, scalar),
-        cells=tuple(parted),
-        methods=names,
-        means=batch_means,
-        run=first,
-    )
+    names = other_methods.allowed(cells, CERTIFIABLE) if methods is None else tuple(methods)
+    means = other_methods.means(cells) if any(name.startswith(BATCH) for name in names) else {}
+    u = other_methods.scores(cells, other_methods.resolved(cells, first, names, means))
+    truth = stack_cells([cell.truthful[cell.mc1_places] * 1.0 for cell in cells]) > 0
+    items = _labelled(cells, u, truth)
+    return Sample(items, u, truth, scalar, subject, tuple(cells), names, means)
 
 
 def _labelled(cells: Sequence[Cell], u: Mapping[str, Rows], truth: Truths) -> Labelled:
@@ -208,11 +231,14 @@ class Outcome:
     def certificate(self) -> Certificate:
         """The certificate of the finding, dated now."""
         sample, finding, automation = self.sample, self.finding, self.finding.automation
-        method, reference = finding.policy.method, sample.reference
+        runs = [cell.info for cell in sample.cells]
+        method, reference = finding.policy.method, {}
         if self.probe is not None:
             reference = sampled(self.likeness)
-        elif method not in (TRACE, GATED):  # other methods compute no more than the base's scores
-            reference = {n: values for n, values in reference.items() if n == "confidence"}
+        else:
+            reference = sample.reference
+            if method not in (TRACE, GATED):  # others compute no more than the base's scores
+                reference = {"confidence": reference["confidence"]}
         proven = automation is not None and automation.rung(finding.terms.delta) is not None
         return Certificate(
             sample.subject,
@@ -221,8 +247,8 @@ class Outcome:
             finding.trials,
             automation if proven else None,
             benchmarks=sample.benchmarks,
-            templates=sample.templates,
-            versions=sample.versions,
+            templates=tuple(dict.fromkeys(template_name(run["template"]) for run in runs)),
+            versions=runs[0]["packages"],
             reference=reference,
             means=sample.means if method.startswith(BATCH) else {},
             questions=self.questions,
@@ -238,65 +264,3 @@ def outcome(sample: Sample, terms: Terms, questions: tuple[str, ...] = ()) -> Ou
     """
     finding = certify(sample.items, sample.scalar, replace(terms, methods=sample.methods))
     return Outcome(sample, sample.controlled(finding), questions)
-
-
-def _chosen(
-    runs: Mapping[Path, RunInfo], path: Path, benchmarks: Sequence[str]
-) -> dict[Path, RunInfo]:
-    """Return the complete runs of one model, on the named benchmarks."""
-    models = list(dict.fromkeys(run["model"] for run in runs.values()))
-    if len(models) > 1:
-        raise RecordError(
-            f"{path} holds records of {' and '.join(models)}; a certificate is for one model: "
-            "name its own folder"
-        )
-    present = [run["benchmark"] for run in runs.values()]
-    if absent := [name for name in benchmarks if name not in present]:
-        raise RecordError(f"{path} has no records of {absent[0]}; it has {', '.join(present)}")
-    if not benchmarks and len(present) > 1:
-        raise RecordError(
-            f"{path} holds {', '.join(present)}; name those to take together by --benchmark"
-        )
-    names = benchmarks or present
-    cells = {folder: run for folder, run in runs.items() if run["benchmark"] in names}
-    for folder, run in cells.items():
-        _require_whole(folder, run)
-    return cells
-
-
-def _require_whole(folder: Path, run: RunInfo) -> None:
-    if run.get("certificate") is not None:
-        raise RecordError(
-            f"{_name(run)} was run under a certificate, which hides TRACE's overrides; "
-            "run `lastword eval` without one"
-        )
-    if (name := run.get("correction")) is not None:
-        raise RecordError(
-            f"{_name(run)} was decided by {name}, which hides TRACE's overrides; run "
-            f"`lastword eval` without --correction, and certify with --methods {name}"
-        )
-    for sentence in unfinished(folder):
-        raise RecordError(sentence)
-
-
-def _name(run: RunInfo) -> str:
-    return f"{run['model']} on {run['benchmark']}"
-
-
-def _reference(parted: Sequence[Cell], scalar: ScalarOperator) -> dict[str, tuple[float, ...]]:
-    """Return the values of each statistic on at most `REFERENCE` items, rounded."""
-    places = [cell.answer_places[cell.mc1_places] for cell in parted]
-    # Each item is a pair (number of its cell, index in the cell), so that one draw covers all.
-    number, place = np.repeat(np.arange(len(parted)), [*map(len, places)]), np.concatenate(places)
-    if len(place) > REFERENCE:
-        sample = np.sort(np.random.default_rng(0).choice(len(place), REFERENCE, replace=False))
-        number, place = number[sample], place[sample]
-    frames = [cell.whole(place[number == n]) for n, cell in enumerate(parted)]
-    rows: list[Any] = [row for frame in frames for row in frame.to_dict("records")]
-    values: dict[str, list[float]] = {}
-    for row in rows:
-        for name, value in statistics(row).items():
-            values.setdefault(name, []).append(rounded(value))
-    # The model's other scalar operator never acts, so its statistic would always be 0.
-    impossible = set(OVERRIDING) - {"decisive", scalar}
-    return {name: tuple(each) for name, each in values.items() if name not in impossible}

@@ -20,7 +20,6 @@ from lastword.records.metrics import pair_name
 
 FRACTION, SEED = 0.5, 0  # share of groups for a fit on labels, and the seed of their draw
 
-_TEXT = "text "
 _TAG = re.compile(r"</?[a-z][^<>]*>", re.IGNORECASE)
 
 
@@ -70,16 +69,11 @@ def marks(
             sets.
     """
     text = "\x00".join([normal(prompt), *sorted(map(normal, candidates))])
-    yield f"{_TEXT}{hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
+    yield f"text {hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
     if isinstance(group, str):
         yield f"group {source} {group}"
     if isinstance(name, str) and (pair := pair_name(name)) is not None:
         yield f"pair {source} {pair}"
-
-
-def copies(mark: str) -> bool:
-    """Return True if a mark stands for equal texts, not for a shared name."""
-    return mark.startswith(_TEXT)
 
 
 def numbers(items: Sequence[Iterable[str]]) -> Int[np.ndarray, " items"]:

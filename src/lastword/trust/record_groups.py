@@ -16,15 +16,7 @@ Groups = Int[np.ndarray, " items"]
 
 def groups(cells: Sequence[Cell]) -> Groups:
     """Return the number of the group of each item that counts for MC1, from 0."""
-    marked = [_marks(cell, cell.mc1_places, n) for n, cell in enumerate(cells)]
-    return numbers([mark for cell in marked for mark in cell])
-
-
-def groups_at(cell: Cell, places: Places) -> Groups:
-    """Return the number of the group of some items of a cell, among all that count for MC1."""
-    # `mc1_places` ascend, so a search finds the number of each among them.
-    some: Groups = groups([cell])[np.searchsorted(cell.mc1_places, places)]
-    return some
+    return numbers([m for n, cell in enumerate(cells) for m in _marks(cell, cell.mc1_places, n)])
 
 
 def changed_groups(cell: Cell, gains: PerItem) -> Groups:

@@ -94,7 +94,7 @@ class DrawnRows:
         return self.fixed > self.broken and self.p <= level
 
 
-def deal(groups: Sequence[int], seed: int) -> Int[np.ndarray, " drawn"]:
+def deal(groups: Sequence[int] | Int[np.ndarray, " texts"], seed: int) -> Int[np.ndarray, " drawn"]:
     """Return the indices of texts in random order, one text per group."""
     order = np.random.default_rng(seed).permutation(len(groups))
     _, first = np.unique(np.asarray(groups)[order], return_index=True)

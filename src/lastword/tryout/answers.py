@@ -53,8 +53,8 @@ def answer(
     methods: Mapping[str, Method],
     root: Path | None = None,
     advance: Callable[[int], None] = lambda done: None,
-) -> tuple[Cell, RunInfo]:
-    """Return the records of every labelled row, and their run.
+) -> Cell:
+    """Return the records of every labelled row.
 
     Each row is read at every depth, with and without its text.
 
@@ -82,9 +82,9 @@ def answer(
         for group in groups(range(len(items))):
             rows += group
             advance(len(group))
-        return cell_of(rows, info), info
+        return cell_of(rows, info)
     folder = records_folder(root, decider.tracer, labels, template)
     with Run(folder, info) as run:
         advance(len(run.failed))
         run.fill(groups(run.missing), advance)
-    return read_cells(folder)[0], info
+    return read_cells(folder)[0]

@@ -18,7 +18,7 @@ from lastword.model.encoder import Encoder
 from lastword.probes.probe import Probe, encoder_name
 from lastword.records.cells import Cell
 from lastword.text.question import question_digest
-from lastword.trust.automation import Automation, Rung, plan
+from lastword.trust.automation import Automation, Rung, plan, rungs, until_failure
 from lastword.trust.certificate import Certificate
 from lastword.trust.certification import Outcome, Sample, outcome, sample_of
 from lastword.trust.claims import judge as judge_trials
@@ -216,8 +216,8 @@ def _automation(contest: Contest, error: float, delta: float) -> Automation:
     confidence, wrong = table.max(axis=1), ~right_of(contest.material, table, places)
     rows = len(places)
     ladder = plan(contest.planned, confidence, rows=rows, error=error, level=delta, drawn=False)
-    groups = contest.material.groups[places]
-    return Automation(error, ladder.test(confidence, wrong, groups, confidence, delta))
+    steps = rungs(confidence, wrong, contest.material.groups[places], ladder.thresholds)
+    return Automation(error, until_failure(steps, error, delta))
 
 
 def run(
@@ -280,7 +280,7 @@ def _ask(
 ) -> tuple[Labels, Sample, Cell, list[str]]:
     """Return the rows that take part, the model's answers to them, and notes."""
     methods = resolve(PEERS, tracer.facts)
-    cell, info = answer(Decider(tracer), job.labels, job.template, methods, out, advance)
+    cell = answer(Decider(tracer), job.labels, job.template, methods, out, advance)
     errors, notes = cell.records["error"].dropna(), list[str]()
     if not len(cell.items):
         raise InputError(f"no example can be read; the first one: {errors.iloc[0]}")
@@ -290,7 +290,7 @@ def _ask(
         _log.warning("%s. A certificate counts such a row as broken", notes[0])
     answered = {str(id) for id in cell.items["id"]}
     rows_left = tuple(row for row in job.labels.rows if row.id in answered)
-    return replace(job.labels, rows=rows_left), sample_of([cell], [info]), cell, notes
+    return replace(job.labels, rows=rows_left), sample_of([cell]), cell, notes
 
 
 def _readable(job: TryJob, tracer: Tracer) -> Labels:

@@ -24,7 +24,7 @@ from lastword.errors import InputError
 from lastword.files.strict_json import from_json, to_json
 from lastword.files.wording import counted, two_digits
 from lastword.probes.probe import Probe
-from lastword.trust.automation import Automation, Ladder, Rung, labels_to_prove, plan
+from lastword.trust.automation import Automation, Rung, labels_to_prove, plan, rungs, until_failure
 from lastword.trust.certificate import Certificate
 from lastword.trust.certification import Outcome
 from lastword.trust.claims import Trial
@@ -230,10 +230,10 @@ class SecondRound:
     ) -> Proven:
         """Test the share of wrong answers; a skipped row counts as wrong."""
         terms, confidence = self.terms, np.array([row.confidence for row in rows])
-        ladder, level = Ladder(error, self.thresholds, 0.0), terms.delta / 2**self.look
         places = np.arange(len(rows))  # the pool has one text per group
-        steps = ladder.test(confidence, wrong, places, np.array(self.pool), level)
-        automation = Automation(error, steps, look=self.look)
+        steps = rungs(confidence, wrong, places, self.thresholds, np.array(self.pool))
+        tested = until_failure(steps, error, terms.delta / 2**self.look)
+        automation = Automation(error, tested, look=self.look)
         certificate = None
         if automation.rung(terms.delta) is not None:
             certificate = certified(self.probe, terms, self._more, automation=automation)
