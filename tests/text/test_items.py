@@ -192,14 +192,12 @@ def test_a_table_may_have_one_column_per_candidate(tmp_path):
     assert (second.candidates, second.id) == (("d", "e"), "r")
 
 
-def test_errors_that_differ_only_in_numbers_are_grouped_with_their_first_places(tmp_path):
-    bad: list[Any] = [{"prompt": "Q", "candidates": ["a"] * n + [" "]} for n in range(4)]
-    bad += [{"candidates": ["a"]}] * 2 + [ROWS[0]]
-    bad += [{"prompt": "Q", "candidates": ["a"], "id": f"q{n}", "separator": []} for n in range(2)]
+def test_a_summary_has_the_first_errors(tmp_path):
+    bad = [line(candidates=[]), line(id="q", separator=[]), *[line(candidates="DROP")] * 7]
     with pytest.raises(InputError) as raised:
-        require_items(read(tmp_path, *map(json.dumps, bad)), "items.jsonl")
-    assert str(raised.value) == (
-        "items.jsonl: 8 invalid rows: candidate 0 is blank; give it text or drop it (4 items: "
-        "line 1, line 2, line 3, ...); prompt is missing (2 items: line 5, line 6); separator: "
-        "expected a valid string, not [] (2 items: line 8: item q0, line 9: item q1)"
+        require_items(read(tmp_path, *bad), "items.jsonl")
+    assert str(raised.value).startswith(
+        "items.jsonl: 9 invalid rows: item line 1: no candidates; give at least one; item line 2: "
+        "item q: separator: expected a valid string, not []; item line 3: candidates is missing; "
     )
+    assert str(raised.value).endswith("; item line 6: candidates is missing; and 3 more")

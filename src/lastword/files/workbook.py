@@ -1,14 +1,11 @@
 """The first sheet of an Excel workbook, read row by row."""
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 from zipfile import BadZipFile
 
 from lastword.files.cells import cell_text, read_cell, unique_names
-
-_ESCAPED = re.compile("_x(00[01][0-9A-Fa-f])_")  # Excel's form of control characters
 
 
 def workbook(path: Path, say: Callable[[str], None]) -> Iterator[tuple[int, dict[str, str]]]:
@@ -59,20 +56,18 @@ def _rows(sheet: Any) -> Iterator[tuple[int, dict[str, str]]]:
             if any(cells):
                 yield n - start, dict(zip(names, cells, strict=True))
         else:
-            start, names = n, _names(texts)
+            # The names reach up to the last that is not blank.
+            width = max(place for place, text in enumerate(texts, start=1) if text.strip())
+            start, names = n, unique_names(texts[:width])
     if not names:
         raise ValueError(f"its first sheet, {sheet.title}, is empty: put the table there")
 
 
-def _names(texts: Sequence[str]) -> list[str]:
-    """Return the names in a row, up to the last that is not blank."""
-    width = max(place for place, text in enumerate(texts, start=1) if text.strip())
-    return unique_names(texts[:width])
-
-
 def _text(value: Any, kind: str) -> str:
     """Return a cell as text; an error such as #N/A is empty."""
+    from openpyxl.utils.escape import unescape
+
     if kind == "e":
         return ""
     text = str(value) if isinstance(value, bool) else cell_text(value)
-    return read_cell(_ESCAPED.sub(lambda match: chr(int(match[1], 16)), text))
+    return str(read_cell(unescape(text)))

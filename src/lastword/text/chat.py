@@ -86,8 +86,8 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
     chat = chat or Chat()
     if chat.system is not None and messages[0].role != "system":
         messages = [Message("system", chat.system), *messages]
-    parts = _takes_parts(tokenizer, str(tokenizer.chat_template), chat)
-    text = _write(messages, tokenizer, chat.day, parts)
+    _require_unchanged(tokenizer, str(tokenizer.chat_template), chat)
+    text = _write(messages, tokenizer, chat.day)
     if any(m.role == "user" and m.content.strip() not in text for m in messages):
         raise ItemError(
             "the model's chat template changes a user's text or leaves it out: change the text, or "
@@ -96,13 +96,9 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
     return text
 
 
-def _write(messages: Sequence[Message], tokenizer: Tokenizer, day: str, parts: bool) -> str:
-    """Return a conversation in the template; `parts` writes each content as a list of one part."""
-    shaped: list[dict[str, Any]] = [*as_dicts(messages)]
-    if parts:
-        shaped = [m | {"content": [{"type": "text", "text": m["content"]}]} for m in shaped]
+def _write(messages: Sequence[Message], tokenizer: Tokenizer, day: str) -> str:
     try:
-        text = _rendered(shaped, tokenizer, day)
+        text = _rendered(as_dicts(messages), tokenizer, day)
     except Exception as error:  # the template may raise any error
         why = one_line(error) or type(error).__name__
         raise InputError(f"the tokenizer's chat template refuses the prompt: {why}") from error
@@ -111,7 +107,7 @@ def _write(messages: Sequence[Message], tokenizer: Tokenizer, day: str, parts: b
     return text
 
 
-def _rendered(messages: list[dict[str, Any]], tokenizer: Any, day: str) -> str:
+def _rendered(messages: list[dict[str, str]], tokenizer: Any, day: str) -> str:
     """Return the conversation as transformers writes it, except that the date is `day`."""
     values: dict[str, Any] = {"add_generation_prompt": True, **_THINKING_OFF}
     # A tokenizer with another method writes conversations without the checkpoint's template.
@@ -129,41 +125,23 @@ def _rendered(messages: list[dict[str, Any]], tokenizer: Any, day: str) -> str:
 
 
 @lru_cache(maxsize=4)
-def _takes_parts(tokenizer: Tokenizer, template: str, chat: Chat) -> bool:
-    """Return True if a template needs contents as lists of parts.
-
-    Raises:
-        InputError: The template does not write a text unchanged and once, in either form.
-    """
+def _require_unchanged(tokenizer: Tokenizer, template: str, chat: Chat) -> None:
+    """Refuse a template that changes, drops or repeats a text."""
     if _DATED in template and chat.date is None:
         _log.warning(
             "the chat template writes a date (%s): this run takes %s; --load date=%s (Chat's "
             "date) gives these prompts on another day too",
             *(_DATED, chat.day, chat.day),
         )
-    if (fault := _fault(tokenizer, chat, parts=False)) is None:
-        return False
-    if _fault(tokenizer, chat, parts=True) is None:
-        return True
-    raise InputError(fault)
-
-
-def _fault(tokenizer: Tokenizer, chat: Chat, parts: bool) -> str | None:
-    """Return how a template changes, drops or repeats a text; None if it does not."""
     system = [] if chat.system is None else [Message("system", chat.system)]
-    try:
-        text = _write([*system, Message("user", _PROBE)], tokenizer, chat.day, parts)
-    except InputError as error:
-        return str(error)
+    text = _write([*system, Message("user", _PROBE)], tokenizer, chat.day)
     if (count := text.count(_PROBE)) != 1:
         fault = f"writes a text {count} times" if count else "leaves a text out or changes it"
-    elif parts and "'type'" in text:  # the list was converted to text by Python
-        fault = "writes a list of parts as it stands"
-    elif chat.system is not None and chat.system.strip() not in text:
-        return "the tokenizer's chat template leaves the system message out: leave out --system"
-    else:
-        return None
-    return f"the tokenizer's chat template {fault}: take another copy of the model"
+        raise InputError(f"the tokenizer's chat template {fault}: take another copy of the model")
+    if chat.system is not None and chat.system.strip() not in text:
+        raise InputError(
+            "the tokenizer's chat template leaves the system message out: leave out --system"
+        )
 
 
 def require_settled(tokenizer: Tokenizer, chat: Chat | None = None) -> None:
@@ -176,7 +154,7 @@ def require_settled(tokenizer: Tokenizer, chat: Chat | None = None) -> None:
     if getattr(model, "dropout", None):
         model.dropout = None
     if chat is not None and tokenizer.chat_template:
-        _takes_parts(tokenizer, str(tokenizer.chat_template), chat)
+        _require_unchanged(tokenizer, str(tokenizer.chat_template), chat)
 
 
 def describe_chat(tokenizer: Tokenizer, chat: Chat) -> dict[str, Any]:

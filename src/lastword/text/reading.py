@@ -14,8 +14,7 @@ from lastword.files.wording import counted
 from lastword.text.items import Item
 
 _CANDIDATE = re.compile(r"candidate([ _]\w+|\d+)")  # a column of a table
-_KINDS = 6  # maximum number of kinds of errors in a summary
-_PLACES = 3  # maximum number of places per kind
+_SHOWN = 6  # maximum number of errors in a summary
 
 
 def read_items(
@@ -48,7 +47,7 @@ def require_items(parsed: Iterable[Item | ItemError], path: str | Path) -> list[
     """Return all items.
 
     Raises:
-        InputError: A row is bad, or there are no rows; the message has all kinds of errors.
+        InputError: A row is bad, or there are no rows; the message has the first errors.
     """
     parsed = list(parsed)
     errors = [p for p in parsed if isinstance(p, ItemError)]
@@ -60,22 +59,9 @@ def require_items(parsed: Iterable[Item | ItemError], path: str | Path) -> list[
 
 
 def summarise(errors: Sequence[ItemError]) -> str:
-    """Return a line with each kind of error once; errors of a kind differ only in numbers."""
-    kinds: dict[str, list[ItemError]] = {}
-    for error in errors:
-        kinds.setdefault(re.sub(r"\d+", "#", error.reason), []).append(error)
-    parts = [_line(group) for group in kinds.values()]
-    others = [f"and {len(parts) - _KINDS} other kinds"] if len(parts) > _KINDS else []
-    return "; ".join(parts[:_KINDS] + others)
-
-
-def _line(errors: Sequence[ItemError]) -> str:
-    first = errors[0]
-    if len(errors) == 1:
-        return str(first)
-    places = ", ".join(error.where for error in errors[:_PLACES])
-    rest = ", ..." if len(errors) > _PLACES else ""
-    return f"{first.reason} ({len(errors)} items: {places}{rest})"
+    """Return the first errors in one line, and the number of the others."""
+    rest = [f"and {len(errors) - _SHOWN} more"] if len(errors) > _SHOWN else []
+    return "; ".join([*map(str, errors[:_SHOWN]), *rest])
 
 
 def _item(row: Row, table: bool) -> Item | ItemError:
