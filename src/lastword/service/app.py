@@ -5,12 +5,13 @@ from contextlib import asynccontextmanager
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 from lastword.decide.decider import Decider
 from lastword.errors import TraceError
-from lastword.service.dialect import Dialect, Paths
+from lastword.service.dialect import NO_DIALECT, Dialect
 from lastword.service.dialects import DIALECTS
 from lastword.service.guard import Guard
 from lastword.service.log import Log
@@ -61,13 +62,17 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 def add_dialects(app: FastAPI, dialects: Sequence[Dialect]) -> None:
     """Add routes to an application, with the guard around it and their form of refusals."""
+    paths = {route.path: NO_DIALECT for route in app.routes if isinstance(route, APIRoute)}
+    paths["/openapi.json"] = NO_DIALECT
     for dialect in dialects:
         app.include_router(dialect.router)
-    paths = Paths(app.routes, dialects)
+        routes = (route for route in dialect.router.routes if isinstance(route, APIRoute))
+        paths |= dict.fromkeys((route.path for route in routes), dialect)
     app.add_middleware(Guard, service=app.state.service, paths=paths)
 
     async def refuse(request: Request, error: Exception) -> Response:
-        return paths.dialect(request.scope).refuse(Refusal.of(error))
+        dialect = paths.get(request.scope["path"], NO_DIALECT)
+        return dialect.of(request.scope).refuse(Refusal.of(error))
 
     async def invalid_body(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

@@ -3,12 +3,14 @@
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
+
+_POLL_SECONDS = 0.01
 
 
 class Traffic:
@@ -19,25 +21,17 @@ class Traffic:
         inside: Number of requests whose body was read and whose answer is not complete.
     """
 
-    def __init__(self, metrics: Metrics) -> None:
-        self.draining = False
-        self.inside = 0
-        self._open = 0  # requests whose body is being read, and those inside
-        self._empty = asyncio.Event()
-        self._empty.set()
-        metrics.in_flight.set_function(lambda: self.inside)
+    draining, inside = False, 0
+    _open = 0  # requests whose body is being read, and those inside
 
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Let `drain` wait until the block ends."""
         self._open += 1
-        self._empty.clear()
         try:
             yield
         finally:
             self._open -= 1
-            if self._open == 0:
-                self._empty.set()
 
     @contextmanager
     def passing(self, most: int) -> Iterator[None]:
@@ -59,9 +53,9 @@ class Traffic:
         """Refuse new requests, and wait for those in progress."""
         self.draining = True
         await asyncio.sleep(grace_seconds)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(patience_seconds):
-                await self._empty.wait()
+        latest = time.monotonic() + patience_seconds
+        while self._open and time.monotonic() < latest:
+            await asyncio.sleep(_POLL_SECONDS)
 
 
 class Application:
@@ -80,7 +74,8 @@ class Application:
         self.settings = settings
         self.metrics = Metrics()
         self.log = log or Log(prompts=settings.log_prompts)
-        self.traffic = Traffic(self.metrics)
+        self.traffic = Traffic()
+        self.metrics.in_flight.set_function(lambda: self.traffic.inside)
         self.begin = int(time.time())
 
     def announce(self, address: str) -> None:

@@ -3,20 +3,20 @@
 The service gets dialects as values, and has no code for any one of them.
 """
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
-from starlette.routing import BaseRoute
+from starlette.types import Scope
 
 from lastword.files.strict_json import from_json, to_json
 from lastword.service.refusal import Refusal
-from lastword.service.schema import native_form
+from lastword.service.schema import Json, Object, native_form
 
 # Description of a refusal, for the reference.
-_REFUSED: dict[int | str, dict[str, Any]] = {
+_REFUSED: dict[int | str, Object] = {
     "default": {"description": "a refusal, by its status and the header `x-refusal`"}
 }
 
@@ -35,7 +35,7 @@ class StrictRoute(APIRoute):
 
 
 class _StrictRequest(Request):
-    async def json(self) -> Any:
+    async def json(self) -> Json:
         return from_json(await self.body())
 
 
@@ -60,7 +60,7 @@ class Dialect:
     """
 
     router: APIRouter
-    form: Callable[[Refusal], dict[str, Any]] = native_form
+    form: Callable[[Refusal], Object] = native_form
     statuses: Mapping[int, int] = field(default_factory=dict)
     others: Mapping[bytes, "Dialect"] = field(default_factory=dict)
 
@@ -72,33 +72,10 @@ class Dialect:
             answer.headers.append(name, value)
         return answer
 
-
-class Paths:
-    """All paths of the service.
-
-    Args:
-        pages: The application's routes that belong to no dialect.
-        dialects: The dialects.
-
-    Attributes:
-        known: The paths.
-    """
-
-    def __init__(self, pages: Sequence[BaseRoute], dialects: Sequence[Dialect]) -> None:
-        own = [(path, dialect) for dialect in dialects for path in _paths(dialect.router.routes)]
-        self._dialects = dict(own)
-        assert len(self._dialects) == len(own), "two dialects have one path"
-        self.known = {*self._dialects, *_paths(pages), "/openapi.json"}
-
-    def dialect(self, scope: Mapping[str, Any]) -> Dialect:
-        """Return the dialect for a request's refusals; the service's for an unknown path."""
-        dialect = self._dialects.get(scope["path"], _NATIVE)
-        headers = {name for name, _ in scope["headers"]} if dialect.others else set()
-        return next((other for name, other in dialect.others.items() if name in headers), dialect)
+    def of(self, scope: Scope) -> "Dialect":
+        """Return the dialect for a request's refusals."""
+        headers = {name for name, _ in scope["headers"]} if self.others else set()
+        return next((other for name, other in self.others.items() if name in headers), self)
 
 
-def _paths(routes: Sequence[BaseRoute]) -> list[str]:
-    return [route.path for route in routes if isinstance(route, APIRoute)]
-
-
-_NATIVE = Dialect(routes())
+NO_DIALECT = Dialect(routes())  # for refusals at an unknown path

@@ -12,14 +12,14 @@ import hmac
 import re
 import time
 import uuid
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lastword.service.application import Application, Traffic
 from lastword.service.content_coding import decoded
-from lastword.service.dialect import Paths
+from lastword.service.dialect import NO_DIALECT, Dialect
 from lastword.service.refusal import Refusal
 
 _ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # a request id that a client may choose
@@ -46,18 +46,14 @@ _HEADERS = {
 class Guard:
     """ASGI middleware around the whole service."""
 
-    def __init__(self, app: ASGIApp, service: Application, paths: Paths) -> None:
+    def __init__(self, app: ASGIApp, service: Application, paths: Mapping[str, Dialect]) -> None:
         self._app, self._paths, self._settings = app, paths, service.settings
         self._metrics, self._log, self._traffic = service.metrics, service.log, service.traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request to the application, or refuse it."""
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-        elif scope["type"] == "http":
-            await self._request(scope, receive, send)
-        else:  # a websocket
-            await send({"type": "websocket.close", "code": 1000})
+        handle = self._request if scope["type"] == "http" else self._app  # the lifespan
+        await handle(scope, receive, send)
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         start, limits = time.perf_counter(), self._settings
@@ -67,8 +63,9 @@ class Guard:
         path = scope["path"]
         # `/v1%2fmodel` is not `/v1/model`: a proxy may have rules for the path as it was sent.
         is_plain = scope.get("raw_path", b"").partition(b"?")[0] in (b"", path.encode())
-        route = path if is_plain and path in self._paths.known else "other"
-        answer = _Answer(send, scope, self._paths, self._traffic, limits.deadline_seconds)
+        route = path if is_plain and path in self._paths else "other"
+        dialect = self._paths.get(path, NO_DIALECT).of(scope)
+        answer = _Answer(send, scope, dialect, self._traffic, limits.deadline_seconds)
         try:
             self._check(scope, route)
             async with asyncio.timeout(limits.deadline_seconds) as answer.limit:
@@ -201,11 +198,10 @@ class _Answer:
     limit: asyncio.Timeout | None = None
 
     def __init__(
-        self, send: Send, scope: Scope, paths: Paths, traffic: Traffic, stall_seconds: float
+        self, send: Send, scope: Scope, dialect: Dialect, traffic: Traffic, stall_seconds: float
     ) -> None:
         self._send, self._traffic, self._stall_seconds = send, traffic, stall_seconds
-        self._scope = scope
-        self._dialect = paths.dialect(scope)
+        self._scope, self._dialect = scope, dialect
         name = Headers(scope=scope).get("x-request-id", "")
         self.request = name if _ID.fullmatch(name) else uuid.uuid4().hex
         self.status = 0
