@@ -159,9 +159,7 @@ def table(ending: str) -> bytes:
 def probe() -> Probe:
     rng = np.random.default_rng(0)
     fit = fit_state(rng.standard_normal((12, 3, 2, 4)).astype(np.float32), ["a", "b"] * 6)
-    return Probe(
-        Choice("?", ["a", "b"]), "plain", Subject("m"), fit.probe, 12, figures={"right": 0.5}
-    )
+    return Probe(Choice("?", ["a", "b"]), "plain", Subject("m"), fit.probe, 12)
 
 
 # Readers

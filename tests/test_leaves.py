@@ -27,7 +27,7 @@ def run(*arguments):
 LEAVES = ("lastword.lab", "lastword.service", "lastword.engines")
 rows = [{"text": f"note {i}", "label": ("fox", "bill")[i & 1]} for i in range(90)]
 verdict = try_labels(rows, Tracer.demo(), out="tried", instructions="What is it?", budget=0)
-assert verdict.table.items == 90
+assert verdict.items == 90
 assert Decider.demo().decide("a fox", {"what": Choice("", ["fox", "bill"])})["what"].choice
 assert "on 90 labelled items" in run("certify", "tried")
 model = ("--model", "lastword/demo-organism", "--json")

@@ -26,7 +26,7 @@ def tracer():
 
 @pytest.fixture(scope="module")
 def probe(tracer):
-    return probe_of(tracer, figures={"right": 0.5})
+    return probe_of(tracer)
 
 
 def test_states_agree_with_the_model(tracer):
@@ -50,7 +50,7 @@ def test_a_written_probe_is_read_back(tmp_path, probe):
     probe.write(tmp_path / "a.probe.safetensors")
     again = Probe.read(tmp_path / "a.probe.safetensors")
     assert again.digest == probe.digest
-    assert (again.question, again.labels, again.figures) == (QUESTION, len(LABELS), {"right": 0.5})
+    assert (again.question, again.labels) == (QUESTION, len(LABELS))
 
 
 def test_a_changed_file_is_refused(probe):

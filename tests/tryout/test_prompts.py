@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from lastword import Choice, Tracer
+from lastword import Tracer
 from lastword.decide.decider import Decider
 from lastword.decide.item import item_of
 from lastword.decide.templates import TEMPLATES
@@ -59,18 +59,3 @@ def test_without_time_or_rows_no_prompt_is_tested(tracer):
     assert result.prompts == () and result.left_out[0] == "decide/plain (no time)"
     result = race(tracer, read_labels(ROWS[: max(SHOTS)]), PLAIN, 60.0)  # only examples
     assert result.prompts == () == result.left_out
-
-
-def test_a_prompt_that_falls_behind_is_stopped_early(tracer):
-    rows = [{"id": str(i), "text": "clay", "options": "no|yes", "label": "no"} for i in range(90)]
-    question = {"q": Choice("", ["no", "yes"])}
-    truth = Decider(tracer).decide("clay", question, template="decide/plain")["q"].choice
-    listed = Decider(tracer).decide("clay", question, template="decide/listed")["q"].choice
-    labels = read_labels([row | {"label": truth} for row in rows])
-    prompts = race(tracer, labels, PLAIN, 60.0).prompts
-    for prompt in prompts:
-        whole = len(prompt.ids) == len(rows) - max(SHOTS)
-        best = prompt.right.mean() == max(other.right.mean() for other in prompts)
-        assert whole == best or prompt.name == "decide/listed"  # the first is never stopped
-    (prompt,) = [prompt for prompt in prompts if prompt.name == "decide/listed"]
-    assert prompt.right.all() == (listed == truth)

@@ -54,7 +54,6 @@ def test_a_reader_competes_alone_and_combined_and_can_be_served(tmp_path: Path) 
     assert "+" not in probe.name  # the model's states cost more and add nothing
     certificate = Certificate.read(tmp_path / "out" / "certificate.toml")
     assert certificate.probe.digest == probe.digest
-    assert figures["contest"]["cost"] > 0
     assert f"lastword serve {tmp_path / 'out'}" in figures["advice"]["commands"]
     command = ["decide", str(tmp_path / "out"), "--json"]
     answer = CliRunner().invoke(app, [*command, "--text", text])

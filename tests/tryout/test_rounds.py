@@ -49,7 +49,7 @@ def test_labels_of_differing_rows_prove_a_gain(tmp_path: Path) -> None:
     path, out = write_csv(tmp_path / "topics.csv", hidden(rows, 30)), tmp_path / "out"
     for _ in range(2):  # without a label, the rows are drawn again
         done = run_try(path, "--out", out, "--budget", "0s")
-        assert str(out / "labels.csv") in done.stdout and "probability" in done.stdout
+        assert str(out / "labels.csv") in done.stdout and "the gain of a probe" in done.stdout
     drawn = read_objects(out / "labels.csv")
     assert {row["round"] for row in drawn} == {"2"} and not any(row["label"] for row in drawn)
     assert not {row["text"] for row in drawn} & {row["text"] for row in rows[:30]}

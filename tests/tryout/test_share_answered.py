@@ -106,7 +106,7 @@ def test_a_trial_needs_no_language_model(tmp_path: Path, monkeypatch: pytest.Mon
     figures = json.loads((out / "verdict.json").read_text())
     names = [line["name"] for line in figures["contest"]["lines"]]
     assert names[:3] == ["chance", "largest class", "bag of words"] and len(names) == 4
-    assert figures["table"]["model"] is None
+    assert figures["model"] is None
     monkeypatch.setattr("lastword.model.encoder.installed", lambda name: False)
     refused = runner.invoke(app, ["try", str(path)])
     assert isinstance(refused.exception, InputError) and "--yes downloads" in str(refused.exception)
@@ -145,4 +145,4 @@ def test_with_many_options_the_model_answers_only_if_the_budget_allows_it(
     verdict = try_labels(rows, Tracer.demo(), budget=1e-9)
     names = [line.name for line in verdict.contest.lines]
     assert "the model" not in names and verdict.contest.best.startswith("probe@")
-    assert any("does not answer" in note for note in verdict.table.notes)
+    assert any("does not answer" in note for note in verdict.notes)

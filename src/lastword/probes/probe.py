@@ -7,7 +7,7 @@ is untrusted input: nothing in it is executed, and every value is checked.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -42,7 +42,6 @@ _NONSENSE = (
 _LEFT_OUT = {"subject": {"theta"}, "encoder": {"theta"}}
 
 Fit = LinearProbe | TrajectoryProbe
-Figure = Annotated[float, Field(ge=-MOST, le=MOST)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +55,6 @@ class Probe:
         labels: Number of labels that it was fitted to.
         left_out: Options without a label, which it never answers.
         seed: Seed of the split of its labels; None if it was fitted to all of them.
-        figures: Measurements of it, by name.
         threshold: Lead over the model's answer, on the ridge's scale, that the best option needs
             to replace it (see `threshold`); None if the probe always answers.
         encoder: The sentence encoder whose states it reads; None if it reads only the model's.
@@ -74,7 +72,6 @@ class Probe:
     labels: Annotated[int, Field(ge=1)]
     left_out: tuple[str, ...] = ()
     seed: Annotated[int, Field(ge=0)] | None = None
-    figures: Mapping[str, Figure] = field(default_factory=dict)
     threshold: Annotated[float, Field(ge=0, le=MOST)] | None = None
     encoder: Subject | None = None
     trained: frozenset[str] = frozenset()

@@ -39,16 +39,6 @@ def needs_no_model(scores: Table, threshold: float) -> Bool[np.ndarray, " texts"
     return np.asarray(best - second > threshold)
 
 
-def effects(scores: Table, base: Places, truths: Places, threshold: float) -> dict[str, int]:
-    """Return the numbers of the model's answers that are changed, fixed and broken."""
-    stands, answers = answers_by_itself(scores, base, threshold), scores.argmax(axis=1)
-    return {
-        "changed": int(stands.sum()),
-        "fixed": int((stands & (answers == truths) & (base != truths)).sum()),
-        "broken": int((stands & (answers != truths) & (base == truths)).sum()),
-    }
-
-
 def choose_threshold(
     scores: Table, base: Places, truths: Places, worth: Worth | None = None
 ) -> float:

@@ -1,7 +1,7 @@
 """Certification: labelled items from records, and the certificate that they give."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import nan
 from pathlib import Path
@@ -22,7 +22,6 @@ from lastword.trust import other_methods
 from lastword.trust.certificate import Certificate
 from lastword.trust.claims import Finding, Trial, certify, judge, trials
 from lastword.trust.drift import REFERENCE, rounded, sampled, statistics
-from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Answers, Labelled
 from lastword.trust.other_methods import BLIND, MODEL, WORDINGS, Means
 from lastword.trust.paired import random_flips
@@ -217,7 +216,6 @@ class Outcome:
     Attributes:
         questions: Digests of the items' questions, if there are any.
         likeness: Conformal p-values of the items that tested the probe; empty if it has none.
-        baselines: The chosen policy against each baseline, by the baseline's name.
     """
 
     sample: Sample
@@ -225,7 +223,6 @@ class Outcome:
     questions: tuple[str, ...] = ()
     probe: CertifiedProbe | None = None
     likeness: tuple[float, ...] = ()
-    baselines: Mapping[str, Evidence] = field(default_factory=dict)
 
     @property
     def certificate(self) -> Certificate:

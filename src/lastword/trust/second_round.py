@@ -99,26 +99,3 @@ def deal(groups: Sequence[int] | Int[np.ndarray, " texts"], seed: int) -> Int[np
     order = np.random.default_rng(seed).permutation(len(groups))
     _, first = np.unique(np.asarray(groups)[order], return_index=True)
     return np.asarray(order[np.sort(first)])
-
-
-def chance_of_proof(fixed: int, broken: int, changed: int, rows: int, level: float) -> float:
-    """Return the probability that labels of some rows prove a gain.
-
-    Args:
-        fixed: Number of labelled answers that the policy corrected.
-        broken: Number of those that it broke.
-        changed: Number of those that it changed.
-        rows: Number of rows to label.
-        level: Level of the test.
-    """
-    from scipy.stats import multinomial  # takes a second to import
-
-    if rows < 1 or changed < 1:
-        return 0.0
-    tables = np.mgrid[: rows + 1, : rows + 1].reshape(2, -1)
-    f, k = tables[:, tables.sum(axis=0) <= rows]
-    # Laplace's rule of succession: no outcome has probability 0 after a few labels.
-    p = (np.array([fixed, broken, changed - fixed - broken]) + 1) / (changed + 3)
-    proven = (f > k) & (paired_p(f, k, rows) <= level)
-    outcomes = np.stack([f, k, rows - f - k], axis=1)[proven]
-    return float(multinomial.pmf(outcomes, rows, p).sum()) if proven.any() else 0.0

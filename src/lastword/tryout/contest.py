@@ -33,8 +33,6 @@ class Candidate:
         judged: Places of those that leave-one-out can judge.
         scores: Leave-one-out probabilities of these [judged, options].
         threshold: Lead over the model's answer that it needs; None if it always answers.
-        asks: Share of texts for which the model's scores are needed.
-        effects: Numbers of the model's answers that it changes, fixes and breaks.
         right: Leave-one-out accuracy by layer and pooling, if it reads one source.
     """
 
@@ -43,8 +41,6 @@ class Candidate:
     judged: Places = field(default_factory=lambda: np.empty(0, dtype=int))
     scores: Table = field(default_factory=lambda: np.empty((0, 0)))
     threshold: float | None = None
-    asks: float = 1.0
-    effects: Mapping[str, float] = field(default_factory=dict)
     right: Float[np.ndarray, "depths poolings"] | None = None
 
 
@@ -60,13 +56,9 @@ class Contest:
         probe: The same, as it is stored.
         shown: Its probabilities for all texts; meaningless for those that it was fitted to.
         names: The name of each kind's probe that is fitted to all labels.
-        baselines: Answers of the largest class and the bag of words by name [texts], both fitted
-            to that half.
         refit: Function that fits a kind of probe to all labels; cached.
-        costs: Compute of an answer by kind of probe, relative to the model's if there is one.
         likeness: Conformal p-values of the texts that test it; empty if it reads no state.
         by_depth: Leave-one-out accuracy of a probe per layer of the model [depths]; may be empty.
-        curve: Numbers of labels, and leave-one-out accuracy of a probe with so many.
     """
 
     material: Material
@@ -76,12 +68,9 @@ class Contest:
     probe: Probe
     shown: Table
     names: Mapping[str, str]
-    baselines: Mapping[str, np.ndarray]
     refit: Callable[[str], Probe]
-    costs: Mapping[str, float] = field(default_factory=dict)
     likeness: tuple[float, ...] = ()
     by_depth: Float[np.ndarray, " depths"] = field(default_factory=lambda: np.empty(0))
-    curve: tuple[tuple[int, float], ...] = ()
 
     @property
     def tested(self) -> Which:

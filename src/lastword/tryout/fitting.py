@@ -25,7 +25,6 @@ from lastword.probes.state import (
     LinearFit,
     LinearProbe,
     StateBlock,
-    can_fit,
     fit_beside,
     fit_stacked,
     fit_state,
@@ -33,8 +32,6 @@ from lastword.probes.state import (
 from lastword.probes.threshold import (
     answers_by_itself,
     choose_threshold,
-    effects,
-    needs_no_model,
 )
 from lastword.probes.trajectory import TrajectoryProbe, fit_trajectory, unread
 from lastword.probes.words import bag_of_words
@@ -52,10 +49,8 @@ from lastword.tryout.contest import (
     Contest,
     Places,
     Table,
-    answers_of,
     right_of,
 )
-from lastword.tryout.cost import Compute
 from lastword.tryout.material import FOLDS, Material, Which, class_weights
 
 if TYPE_CHECKING:
@@ -115,8 +110,6 @@ class Fitting:
         crossed = {name: crossed[name] for name in (*SIMPLE, *chosen)}  # the cheapest first
         probe = self.probe(chosen[kind])
         assert probe.linear is not None
-        source = [*self.states][0]
-        by_depth, curve = self.curve(source)
         return Contest(
             material=material,
             crossed=crossed,
@@ -125,21 +118,10 @@ class Fitting:
             probe=probe,
             shown=self.probabilities(chosen[kind], material.every),
             names={kind: one.fit.name for kind, one in self.fitted_to_all.items()},
-            baselines={
-                LARGEST: answers_of(material, self.constant(half, material.every)),
-                WORDS: answers_of(material, self.by_words(self.words, material.every)),
-            },
             refit=cache(self.refit),
-            costs={name: self.compute.cost(one.fit, one.asks) for name, one in chosen.items()},
             likeness=tuple(probe.linear.likeness_p(self.rows(probe.linear, ~half)).tolist()),
-            by_depth=by_depth if source == PROBE else np.empty(0),
-            curve=curve,
+            by_depth=self.by_depth,
         )
-
-    @cached_property
-    def compute(self) -> Compute:
-        """The compute of an answer."""
-        return Compute.of(self.material)
 
     @cached_property
     def weights(self) -> dict[str, float] | None:
@@ -164,7 +146,8 @@ class Fitting:
                 encoder="" if name == PROBE else name,
                 weights=weights,
             )
-            for name, states in self.states.items()
+            # Encoders first: they cost less than the model.
+            for name, states in sorted(self.states.items(), key=lambda one: one[0] == PROBE)
         }
         for name in [name for name in fits if PROBE in fits and name != PROBE]:
             # Only the two layers that were chosen alone are combined: all pairs would be too many.
@@ -172,9 +155,6 @@ class Fitting:
             rows = self.rows(model.probe, among), self.rows(other.probe, among)
             fits[f"{PROBE}+{name}"] = fit_beside(model, other, rows, labels, weights=weights)
         candidates = {name: self.candidate(fit, among) for name, fit in fits.items()}
-        candidates = dict(
-            sorted(candidates.items(), key=lambda one: self.compute.of_fit(one[1].fit))
-        )
         if self.base is not None:
             first = self.choose(candidates)
             candidates[STACKED] = self.stacked(fits[first], among)
@@ -220,19 +200,16 @@ class Fitting:
         `leads` are its leave-one-out scores on the ridge's scale [places, options].
         """
         table = fit.probabilities(leads, self.options)
-        asks = 0.0 if fit.stack is None else 1.0
         if self.base is None or self.material.job.terms.error is not None:
-            return Candidate(fit, among, places, table, asks=asks)
+            return Candidate(fit, among, places, table)
         weights = self.weights
         worth = None if weights is None else np.array([weights[name] for name in self.options])
         truths = np.array([*map(self.options.index, self.material.truths[places])])
         base = self.base[places].argmax(axis=1)
         threshold = choose_threshold(leads, base, truths, worth)
-        counts = effects(leads, base, truths, threshold)
-        asks = max(asks, 1 - float(needs_no_model(leads, threshold).mean()))
-        table = self._mixed(table, leads, places, threshold)
-        figures = {name: float(count) for name, count in counts.items()}
-        return Candidate(fit, among, places, table, threshold, asks, figures)
+        return Candidate(
+            fit, among, places, self._mixed(table, leads, places, threshold), threshold
+        )
 
     def _mixed(self, table: Table, leads: Table, places: Places, threshold: float | None) -> Table:
         """Return the probabilities of a probe, or the model's where its lead is too small."""
@@ -299,8 +276,7 @@ class Fitting:
 
     def refit(self, kind: str) -> Probe:
         """Fit a kind of probe to all labels."""
-        one = self.fitted_to_all[kind]
-        return replace(self.probe(one), figures=one.effects)
+        return self.probe(self.fitted_to_all[kind])
 
     def probe(self, one: Candidate) -> Probe:
         """Return the probe of a candidate."""
@@ -311,24 +287,11 @@ class Fitting:
             return replace(probe, subject=probe.encoder)
         return probe
 
-    def curve(self, source: str) -> tuple[np.ndarray, tuple[tuple[int, float], ...]]:
-        """Return the leave-one-out accuracy by layer of a source, and pairs (labels, accuracy)."""
-        states, truths = self.states[source], self.material.truths
-        weights, count, right = self.weights, len(truths), self.fitted_to_all[source].right
-        assert right is not None
-        d, p = np.unravel_index(right.argmax(), right.shape)
-        one, curve = states[:, d : d + 1, p : p + 1], [(count, float(right[d, p]))]
-        order = np.random.default_rng(SEED).permutation(count)
-        frequent = {name for name, size in Counter(truths.tolist()).items() if size >= 4}
-        for part in (count // 2, count // 4):
-            some = np.sort(order[:part])
-            # A subset without a frequent class is an easier task, and one whose classes seldom
-            # recur is judged by few texts: they are left out.
-            labels = truths[some].tolist()
-            if frequent <= {*labels} and can_fit(labels) and 2 * recurring(labels).sum() >= part:
-                fit = fit_state(one[some], labels, poolings=POOLINGS[:1], weights=weights)
-                curve.insert(0, (len(some), float(fit.right.max())))
-        return right.max(axis=1), tuple(curve)
+    @property
+    def by_depth(self) -> np.ndarray:
+        """The leave-one-out accuracy of a probe per layer of the model [depths]; may be empty."""
+        right = self.fitted_to_all[PROBE].right if PROBE in self.states else None
+        return np.empty(0) if right is None else right.max(axis=1)
 
 
 def _by_trajectory(material: Material) -> Contest | None:
@@ -372,7 +335,6 @@ def _by_trajectory(material: Material) -> Contest | None:
         probe=_probe(material, fit, texts),
         shown=probabilities(items, fit, every),
         names={},
-        baselines={},
         refit=refit,
     )
 

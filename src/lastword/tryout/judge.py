@@ -34,8 +34,6 @@ from lastword.tryout.second_round import Proven
 from lastword.tryout.verdict import (
     MODEL,
     Class,
-    DepthAccuracy,
-    Examples,
     Guarantee,
     RowAnswer,
     ShareAnswered,
@@ -55,14 +53,12 @@ class Contestant:
         table: Probabilities; the model's for texts that a correction leaves [texts, options].
         right: MC1; nan where a correction does not apply [texts].
         kind: Its kind in the contest; empty for the model and corrections.
-        cost: Compute of an answer, relative to the model's; None if unknown.
     """
 
     name: str
     table: Table
     right: np.ndarray
     kind: str = ""
-    cost: float | None = 1.0
 
 
 def judge(
@@ -95,11 +91,13 @@ def judge(
     answered = _answered(results, terms)
     name = None if material.cell is None else material.cell.model
     return Verdict(
-        Examples(name, len(material.truths), tuple(notes)),
+        name,
+        len(material.truths),
         _standings(results, race, answered),
         _guarantee(results, terms),
         answered,
-        _depths(results),
+        _by_depth(results),
+        tuple(notes),
     )
 
 
@@ -129,7 +127,6 @@ def _fitted(contest: Contest, kind: str | None, probe: str | None) -> dict[str, 
             table,
             (answers_of(contest.material, table) == contest.material.truths) * 1.0,
             kind,
-            contest.costs.get(kind),
         )
         for kind, table in contest.crossed.items()
     ]
@@ -243,7 +240,7 @@ class _Results:
 
 def _standings(results: _Results, race: Race, answered: ShareAnswered) -> Standings:
     material, best = results.material, results.best
-    cheap, saves = _cheaper(results)
+    cheap = _cheaper(results)
     named = [one.name for one in results.probes if one.kind in material.job.named]
     parts = [results.correction, cheap, results.probe, best]
     shown = [one.name for one in parts if one is not None]
@@ -252,9 +249,7 @@ def _standings(results: _Results, race: Race, answered: ShareAnswered) -> Standi
         lines=tuple(_lines(results)),
         best=best.name,
         cheaper=None if cheap is None else cheap.name,
-        saves=saves,
         probe=None if results.probe is None else results.probe.name,
-        cost=best.cost,
         classes=tuple(_classes(results, answered)) if material.question is not None else (),
         answers=_answers(results),
         prompts=tuple(_raced(results, one) for one in race.prompts),
@@ -265,17 +260,14 @@ def _standings(results: _Results, race: Race, answered: ShareAnswered) -> Standi
     )
 
 
-def _cheaper(results: _Results) -> tuple[Contestant | None, float]:
-    """Return a cheaper contestant that is as good as the best, and the compute that it saves."""
+def _cheaper(results: _Results) -> Contestant | None:
+    """Return a cheaper contestant that is as good as the best."""
     best, worths = results.best, results.material.worths
     simple = [results.by_name[name] for name in SIMPLE if name in results.by_name]
     order = {one.name: one.right * worths for one in (*simple, *results.probes, best)}
-    name = None if np.isnan(order[best.name]).any() else cheaper(order, best.name, results.material)
-    if name is None:
-        return None, 0.0
-    one = results.by_name[name]
-    cost = 0.0 if name in SIMPLE else one.cost
-    return one, 1 - cost / best.cost if best.cost and cost is not None else 0.0
+    if np.isnan(order[best.name]).any():
+        return None
+    return results.by_name.get(cheaper(order, best.name, results.material) or "")
 
 
 def _lines(results: _Results) -> Iterator[Standing]:
@@ -387,7 +379,6 @@ def _guarantee(results: _Results, terms: Terms) -> Guarantee:
         return replace(guarantee, needed=labels)
     tested = trial.evidence
     right = tested.base_right + tested.fixed - tested.broken
-    compared = {MODEL: tested, **outcome.baselines}
     return replace(
         guarantee,
         method=finding.policy.method,
@@ -395,7 +386,7 @@ def _guarantee(results: _Results, terms: Terms) -> Guarantee:
         line=results.standing("certified", results.shown.right),
         tested=_counted("tested", right, tested),
         net_at_least=finding.worth["net_at_least"],
-        baselines=tuple(_counted(n, e.base_right, e) for n, e in compared.items()),
+        model=_counted(MODEL, tested.base_right, tested),
         rivals=finding.rivals,
     )
 
@@ -407,17 +398,15 @@ def _counted(name: str, right: int, evidence: Evidence) -> Standing:
     return Standing(name, right / items, *bounds, fixed, broken, items=items)
 
 
-def _depths(results: _Results) -> DepthAccuracy:
+def _by_depth(results: _Results) -> tuple[tuple[float, float], ...]:
     """Return the accuracy by depth of head and probes; classes are weighted as in the fits."""
     material, contest = results.material, results.contest
-    if contest is None:
-        return DepthAccuracy()
-    if material.cell is None or not len(contest.by_depth):
-        return DepthAccuracy(curve=contest.curve)
+    if contest is None or material.cell is None or not len(contest.by_depth):
+        return ()
     right, weights = np.zeros(len(contest.by_depth)), material.worths[material.answered]
     for places, table in material.cell.pieces("trajectory"):
         first = material.cell.stack(places, table["trajectory"]).argmax(axis=1)
         truth = material.cell.truthful[places].argmax(axis=1)
         right += weights[places] @ (first == truth[:, None])
     head = (right / weights.sum()).tolist()
-    return DepthAccuracy(tuple(zip(head, contest.by_depth.tolist(), strict=True)), contest.curve)
+    return tuple(zip(head, contest.by_depth.tolist(), strict=True))

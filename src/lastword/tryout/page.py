@@ -1,11 +1,11 @@
-"""The page of a trial: verdict, contestants, guarantee, errors and learning curve.
+"""The page of a trial: verdict, contestants, guarantee and errors.
 
 It is one HTML file that needs no network. The page of `lastword report` has every item with its
 trajectories.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,15 +19,13 @@ from lastword.files.writing import write_text
 from lastword.records.chart import line_chart
 from lastword.records.document import compress, document
 from lastword.trust.automation import ERRORS
-from lastword.tryout.contest import SIMPLE
-from lastword.tryout.verdict import MODEL, DepthAccuracy, ShareAnswered, Standing, Verdict
+from lastword.tryout.verdict import ShareAnswered, Standing, Verdict
 from lastword.tryout.words import score
 
 FILE = "index.html"
 _ASSETS = Path(__file__).parent / "assets"
 _CLASSES = 20  # size of the confusion matrix; rarer classes are merged
 _OTHERS = "(others)"
-_ACCURACY = "accuracy, %"
 
 
 def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
@@ -45,7 +43,6 @@ def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
     rows = [
         (row.id, texts[row.id], row.truth, row.model or "", row.shown) for row in contest.answers
     ]
-    shown, folded = _contestants(verdict)
     html = document(
         "try.html.j2",
         ("data.js", "try.js"),
@@ -57,10 +54,9 @@ def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
         score=partial(score, contest=contest),
         tiles=_tiles(verdict),
         curve=_curve(verdict.answered, contest.best),
-        shown=shown,
-        folded=folded,
+        contestants=_contestants(verdict),
         matrix=_confusion(verdict) if contest.classes else None,
-        plots=_plots(verdict.depths),
+        by_depth=_by_depth(verdict.by_depth),
     )
     try:
         write_text(path, html)
@@ -86,11 +82,9 @@ def _tiles(verdict: Verdict) -> dict[str, str]:
     elif answered.estimates:
         share = next(one.share for one in answered.estimates if one.error == error)
         tiles[f"Answered at {percent(error)} wrong, estimate"] = percent(share)
-    tiles["Labels"] = f"{verdict.table.items:,}"
+    tiles["Labels"] = f"{verdict.items:,}"
     if model is None:
         tiles["Compute"] = "no language model"
-    elif contest.cost is not None:
-        tiles["Compute"] = f"{two_digits(contest.cost)}% of the model’s"
     return tiles
 
 
@@ -108,17 +102,13 @@ def _curve(answered: ShareAnswered, best: str) -> Markup | None:
     return line_chart(title, "answered, % of texts", lines, "wrong, %", marked)
 
 
-def _contestants(verdict: Verdict) -> tuple[list[Standing], list[Standing]]:
-    """Return the contestants, the best first: those to show, and those to fold away."""
+def _contestants(verdict: Verdict) -> list[Standing]:
+    """Return the contestants, the best first."""
     contest, certified = verdict.contest, verdict.certificate.line
     lines = [line for line in contest.lines if line.right == line.right]  # nan: does not apply
     lines += [replace(line, name=f"{line.name}*") for line in contest.prompts]
     lines += [] if certified is None else [certified]
-    lines.sort(key=lambda line: -line.right)
-    names = {MODEL, "certified", *contest.shown, *SIMPLE}
-    prompt = next((line.name for line in lines if line.name.endswith("*")), None)
-    shown = [line for line in lines if line.name in {*names, prompt}]
-    return shown, [line for line in lines if line not in shown]
+    return sorted(lines, key=lambda line: -line.right)
 
 
 def _confusion(verdict: Verdict) -> dict[str, Any]:
@@ -136,16 +126,11 @@ def _confusion(verdict: Verdict) -> dict[str, Any]:
     return {"labels": labels, "rows": rows}
 
 
-def _plots(depths: DepthAccuracy) -> list[Markup]:
-    """Return the learning curve and the accuracy by depth as SVG, if they were measured."""
-    plots = []
-    if len(depths.curve) > 1:
-        counts, right = zip(*depths.curve, strict=True)
-        title = "Probe accuracy by number of labels (leave-one-out)"
-        plots.append(line_chart(title, "labels", {"probe": (counts, right)}, _ACCURACY))
-    if len(depths.by_depth) > 1:
-        head, probe = zip(*depths.by_depth, strict=True)
-        layers = range(len(head))
-        lines = {"probe on this layer": (layers, probe), "the model's head": (layers, head)}
-        plots.append(line_chart("Accuracy by layer", "layer", lines, _ACCURACY))
-    return plots
+def _by_depth(by_depth: Sequence[tuple[float, float]]) -> Markup | None:
+    """Draw the accuracy by depth, if it was measured."""
+    if len(by_depth) < 2:
+        return None
+    head, probe = zip(*by_depth, strict=True)
+    layers = range(len(head))
+    lines = {"probe on this layer": (layers, probe), "the model's head": (layers, head)}
+    return line_chart("Accuracy by layer", "layer", lines, "accuracy, %")

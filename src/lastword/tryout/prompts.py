@@ -1,7 +1,7 @@
 """Race of other prompts: the model's accuracy with each, within a time.
 
-Some prompts contain examples; rows used as examples are not tested. A prompt that is behind after
-a third of the rows is dropped. Prompts for which there was no time are reported.
+Some prompts contain examples; rows used as examples are not tested. Prompts for which there was no
+time are reported.
 """
 
 import json
@@ -25,7 +25,6 @@ SHOTS = (4, 8)
 SEED = 0
 _MOST = 200  # maximum number of rows per prompt
 _TOGETHER = 16  # number of rows between two checks of the time
-_BEHIND = 2.0  # standard errors behind the best at which a prompt is dropped
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +74,7 @@ def race(tracer: Tracer, labels: Labels, template: Template, seconds: float) -> 
         try:
             for answer in _answers(tracer, labels, other, rows):
                 right.append(answer)
-                if time.perf_counter() > ends or _behind(right, len(rows), tested):
+                if time.perf_counter() > ends:
                     break
         except (ItemError, InputError) as error:
             too_long = isinstance(error, ItemError)
@@ -144,12 +143,3 @@ def _answers(
             items = [item_of(text, question, template) for text, question, *_ in some]
             decisions = [*tracer.correct_many(items, read="base", blind="none")]
         yield from (d.base_answer == row.truth for d, row in zip(decisions, some, strict=True))
-
-
-def _behind(right: Sequence[bool], rows: int, tested: Sequence[Raced]) -> bool:
-    """Return True if a prompt is clearly behind the best after exactly a third of the rows."""
-    # Compared once, at a third of the rows: repeated tests would drop good prompts by chance.
-    if not tested or len(right) != -(-rows // 3):
-        return False
-    best, share = max(prompt.right.mean() for prompt in tested), float(np.mean(right))
-    return bool(share < best - _BEHIND * np.sqrt(max(share * (1 - share), 0.01) / len(right)))

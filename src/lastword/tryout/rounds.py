@@ -107,17 +107,15 @@ def _offer(out: Path, second: SecondRound, labels: Labels) -> str:
                 f"row {row.id} of the table was edited since it was drawn. Restore it, or choose "
                 "another folder with --out"
             )
-    goal, why = "how many answers may be given", "They are drawn among the confident answers."
-    if second.terms.error is None:
-        goal = "the gain of a probe"
-        why = f"This proves it with about {100 * second.chance:.0f}% probability."
+    error = second.terms.error
+    goal = "the gain of a probe" if error is None else "how many answers may be given"
     rows = second.ask()
     Labelling(out, labels.texts).draw(second.look + 1, [row.id for row in rows])
     write_text(out / STATE, second.to_json() + "\n")
     return (
         f"To prove {goal}, with all your labels for the training, label the "
         f"{counted(len(rows), 'row')} of round {second.look + 1} in {out / FILE}, and run the same "
-        f"command again. {why}"
+        "command again."
     )
 
 

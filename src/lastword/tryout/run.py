@@ -157,19 +157,12 @@ class PreparedTrial:
         result = Outcome(sample, sample.controlled(finding), self._questions)
         if finding.chosen is None:
             return result
-        shown = probe
         if is_probe(finding.policy.method):
             mark = contest.probe.certified(FRACTION)
-            result = replace(
+            return replace(
                 result, questions=(mark.question,), probe=mark, likeness=contest.likeness
             )
-        else:
-            shown = items.right(finding.policy)
-        # The baselines are fitted to one half of the labels, so even a correction is compared
-        # with them on the other half.
-        right = {n: answers == material.truths for n, answers in contest.baselines.items()}
-        baselines = {name: evidence(one[material.answered], shown) for name, one in right.items()}
-        return replace(result, baselines=baselines)
+        return result
 
     @property
     def _questions(self) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from lastword.trust.drift import LIKENESS, rounded
 from lastword.trust.evidence import Evidence
 from lastword.trust.groups import SEED
 from lastword.trust.policy import family
-from lastword.trust.second_round import ROWS, DrawnRows, chance_of_proof, deal
+from lastword.trust.second_round import ROWS, DrawnRows, deal
 from lastword.trust.terms import Terms
 from lastword.trust.words import answered
 from lastword.tryout.labels import Labels
@@ -161,19 +161,6 @@ class SecondRound:
     def open_rows(self) -> tuple[PoolRow, ...]:
         """The rows that were offered and have no label yet."""
         return tuple(row for row in self.rows[: self.asked] if row.id not in self.labels)
-
-    @property
-    def level(self) -> float:
-        """The level of the next look."""
-        return float(self.terms.delta / 2 ** (self.look + 1))
-
-    @property
-    def chance(self) -> float:
-        """Probability that the next look proves a gain, at the leave-one-out rates."""
-        figures = (int(self.probe.figures[name]) for name in ("fixed", "broken", "changed"))
-        fixed, broken, changed = figures
-        rows = min(self.asked + self.look_rows, len(self.rows))
-        return chance_of_proof(fixed, broken, changed, rows, self.level)
 
     def ask(self) -> tuple[PoolRow, ...]:
         """Return the next rows to label, and begin a look.

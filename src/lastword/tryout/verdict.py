@@ -8,7 +8,7 @@ from lastword.trust.automation import Estimate
 from lastword.tryout.contest import SIMPLE
 from lastword.tryout.material import ACCURACY
 
-FILE, SCHEMA = "verdict.json", 2
+FILE, SCHEMA = "verdict.json", 3
 MODEL = "the model"
 
 
@@ -75,21 +75,6 @@ class RowAnswer:
 
 
 @dataclass(frozen=True)
-class Examples:
-    """The labelled table.
-
-    Attributes:
-        model: The language model's name; None without one.
-        items: Number of labelled rows.
-        notes: Guesses and warnings about the table.
-    """
-
-    model: str | None
-    items: int
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Standings:
     """The contest.
 
@@ -98,9 +83,7 @@ class Standings:
         best: The certified contestant, or else the correction or probe that is best by the
             objective. `classes` and `answers` are about it.
         cheaper: A cheaper contestant within half a standard error of `best`; None if there is none.
-        saves: Share of the compute of an answer that it saves.
         probe: The name of the best or certified probe; None if there is none.
-        cost: Compute of an answer by `best`, relative to the model's; None if unknown.
         classes: Results by label; empty if options differ by row.
         answers: The answers to each row by `best`, limited by the certificate; those of a probe
             are cross-validated.
@@ -116,9 +99,7 @@ class Standings:
     lines: tuple[Standing, ...]
     best: str
     cheaper: str | None = None
-    saves: float = 0.0
     probe: str | None = None
-    cost: float | None = None
     classes: tuple[Class, ...] = ()
     answers: tuple[RowAnswer, ...] = ()
     prompts: tuple[Standing, ...] = ()
@@ -176,8 +157,7 @@ class Guarantee:
         line: Accuracy under the certificate; a probe's is cross-validated.
         tested: Accuracy on the labels that tested the method.
         net_at_least: Lower bound of the gain in accuracy.
-        baselines: The model and the baselines on the labels that tested the method. `fixed` and
-            `broken` count the method's changes to their answers.
+        model: Accuracy of the model on these labels.
         rivals: Controls that never read the text and would get the same certificate, in words.
     """
 
@@ -191,7 +171,7 @@ class Guarantee:
     line: Standing | None = None
     tested: Standing | None = None
     net_at_least: float | None = None
-    baselines: tuple[Standing, ...] = ()
+    model: Standing | None = None
     rivals: tuple[str, ...] = ()
 
 
@@ -221,19 +201,6 @@ class ShareAnswered:
 
 
 @dataclass(frozen=True)
-class DepthAccuracy:
-    """Accuracy by depth, and by number of labels.
-
-    Attributes:
-        by_depth: Pairs per depth: accuracy of the model's head, and of a probe by leave-one-out.
-        curve: Pairs: number of labels, and leave-one-out accuracy of a probe fitted to them.
-    """
-
-    by_depth: tuple[tuple[float, float], ...] = ()
-    curve: tuple[tuple[int, float], ...] = ()
-
-
-@dataclass(frozen=True)
 class Advice:
     """The verdict in words.
 
@@ -252,13 +219,22 @@ class Advice:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Verdict of labelled examples on a model, its corrections and probes."""
+    """Verdict of labelled examples on a model, its corrections and probes.
 
-    table: Examples
+    Attributes:
+        model: The language model's name; None without one.
+        items: Number of labelled rows.
+        by_depth: Pairs per depth: accuracy of the model's head, and of a probe by leave-one-out.
+        notes: Guesses and warnings about the table.
+    """
+
+    model: str | None
+    items: int
     contest: Standings
     certificate: Guarantee
     answered: ShareAnswered = field(default_factory=ShareAnswered)
-    depths: DepthAccuracy = field(default_factory=DepthAccuracy)
+    by_depth: tuple[tuple[float, float], ...] = ()
+    notes: tuple[str, ...] = ()
     advice: Advice = field(default_factory=Advice)
 
     def __str__(self) -> str:

@@ -108,8 +108,6 @@ def comparison(verdict: Verdict) -> Iterator[str]:
         )
     if contest.cheaper is not None:
         yield _beside(contest)
-    if model is not None and is_probe(contest.best):
-        yield _cost(contest.cost)
     if contest.useless:
         yield (
             "The model alone is at chance: describe the labels (--describe), or try a larger model."
@@ -120,10 +118,7 @@ def _beside(contest: Standings) -> str:
     """Return a sentence about the cheaper contestant."""
     other = contest.line(contest.cheaper or "")
     named = baseline(other, contest) if other.name in SIMPLE else in_words(other.name)
-    saves = f", saves {percent(contest.saves)} of the compute" if contest.saves else ""
-    if other.name in SIMPLE:
-        saves = ": you need no model for this"
-    return f"Within half a standard error: {named}, {score(other, contest)}{saves}."
+    return f"Cheaper, and within half a standard error: {named}, {score(other, contest)}."
 
 
 def baseline(simple: Standing, contest: Standings, *, first: bool = False) -> str:
@@ -144,14 +139,6 @@ def gain(least: float | None) -> str:
         return "more than 0 points of accuracy"
     points = two_digits(least)
     return f"at least {points} point{'' if points == '1' else 's'} of accuracy"
-
-
-def _cost(answers: float | None) -> str:
-    if answers is None:
-        return "It reads every layer, with the text and without."
-    if answers < _FREE:
-        return "It takes next to no compute."
-    return f"It takes {two_digits(answers)}% of the compute of the model's answer."
 
 
 def _sure(verdict: Verdict) -> str:
@@ -202,20 +189,17 @@ def _certified(verdict: Verdict) -> Iterator[str]:
         f"{breaks if certificate.promise == 'breaks' else ''} ({_sure(verdict)}). The certificate "
         f"allows {certificate.policy}."
     )
-    if tested is None:
+    if tested is None or certificate.model is None:
         return
-    model, *baselines = certificate.baselines
-    figures = ", ".join(f"{line.name} {percent(line.right)}" for line in (model, *baselines))
-    half = ", trained on the same half" if baselines else ""
     yield (
         f"On the {tested.items} labels that tested it: {percent(tested.right)} ({tested.fixed} "
-        f"answers fixed, {tested.broken} broken; {figures}{half})."
+        f"answers fixed, {tested.broken} broken; the model {percent(certificate.model.right)})."
     )
 
 
 def _proof(verdict: Verdict) -> Iterator[str]:
     """Yield a sentence about the labels that would prove the best contestant's gain."""
-    certificate, contest, items = verdict.certificate, verdict.contest, verdict.table.items
+    certificate, contest, items = verdict.certificate, verdict.contest, verdict.items
     best, model = contest.line(contest.best), contest.line(MODEL)
     if items < certificate.least:
         yield (
