@@ -6,6 +6,7 @@ decision. The rule decides. As a script it is a whole evaluation in a process th
 """
 
 import hashlib
+import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ import numpy as np
 
 import lastword
 from lastword.decide.batch import Scope
-from lastword.errors import ItemError, NonFiniteError
+from lastword.errors import ItemError, NonFiniteError, RecordError
 from lastword.lab.benchmarks.benchmark import Dataset
 from lastword.lab.benchmarks.ready import jsonl
 from lastword.methods.contract import Facts
@@ -41,10 +42,12 @@ class TracerDouble:
         refuse: Ids of items that do not fit the context.
         poison: Ids of items whose logits are not finite.
         invariant: I(M).
-        pause: Seconds that a group takes.
-        tell: Print a line a group.
+        pause: Seconds that a group takes, of which each then prints a line.
         described: Overrides of what `describe` says.
     """
+
+    certificate: Any = None
+    chat, source, theta = None, {"model": "double/words"}, Theta()
 
     def __init__(
         self,
@@ -53,24 +56,14 @@ class TracerDouble:
         refuse: Sequence[str] = (),
         poison: Sequence[str] = (),
         invariant: float = 2.0,
-        pause: float = 0.0,
-        tell: bool = False,
+        pause: float | None = None,
         **described: Any,
     ) -> None:
         self.size, self.refuse, self.poison = size, set(refuse), set(poison)
-        self.theta, self.invariant, self.pause = Theta(), invariant, pause
-        self.tell, self.described = tell, described
-        self.certificate: Any = None
-        self.chat, self.source = None, {"model": "double/words"}
+        self.invariant, self.pause, self.described = invariant, pause, described
         self.correction = trace(Facts(9, 100, invariant, self.theta))
         self.groups: list[list[str | None]] = []
-
-    @property
-    def tracer(self) -> "TracerDouble":
-        return self
-
-    def scope(self, *arguments: Any) -> Scope:
-        return Scope(*arguments)
+        self.tracer, self.scope = self, Scope
 
     @property
     def digests(self) -> dict[str, str]:
@@ -99,9 +92,9 @@ class TracerDouble:
     ) -> list[Decision | NonFiniteError]:
         assert scope.read == "all" and not scope.methods
         self.groups.append([e.item.id for e in encoded])
-        if self.tell:
+        if self.pause is not None:
             print("group", flush=True)
-        time.sleep(self.pause)
+            time.sleep(self.pause)
         return [
             NonFiniteError(3) if e.item.id in self.poison else self._decide(e, scope.blind)
             for e in encoded
@@ -113,31 +106,18 @@ class TracerDouble:
         trajectory = Trajectory(S[:, :-1], S[:, -1])
         ruling = next_step(trajectory, self.invariant, self.theta)
         assert isinstance(ruling, Ruling)
-        blind = None
+        facts: dict[str, Any] = {"invariant": self.invariant, "id": item.id}
         if item.blind_prompt is not None:
             blind = np.array([_scores(item.blind_prompt, c) for c in item.candidates])
-        whole = blind if mode == "all" else None
-        return Decision.of(
-            ruling,
-            trajectory,
-            item.candidates,
-            invariant=self.invariant,
-            blind_scores=None if blind is None else blind[:, -2],
-            blind_trajectory=None if whole is None else whole[:, :-1],
-            blind_t_scores=None if whole is None else whole[:, -1],
-            id=item.id,
-        )
+            facts["blind_scores"] = blind[:, -2]
+            if mode == "all":
+                facts |= {"blind_trajectory": blind[:, :-1], "blind_t_scores": blind[:, -1]}
+        return Decision.of(ruling, trajectory, item.candidates, **facts)
 
     def describe(self) -> dict[str, Any]:
-        description = {
-            "model": "double/words",
-            "dtype": "float64",
-            "device": "cpu",
-            "invariant": self.invariant,
-            "check": {"road": "packed", "packed": float("nan")},
-            "theta": self.theta.to_dict(),
-        }
-        return description | self.described
+        run = {"dtype": "float64", "device": "cpu", "invariant": self.invariant}
+        check = {"check": {"road": "packed", "packed": float("nan")}}
+        return self.source | run | check | {"theta": self.theta.to_dict()} | self.described
 
 
 def _words(text: str) -> tuple[int, ...]:
@@ -153,29 +133,20 @@ def _scores(prompt: str, candidate: str) -> np.ndarray:
     return np.minimum(np.append(depths, depths[-1] + rng.normal()), -0.01)
 
 
-def write_items(path: Path, count: int) -> Path:
-    """A JSONL file of made-up items, 2 to 5 candidates each, labelled."""
-    import json
-
-    rng = np.random.default_rng(count)
-    lines = []
+def dataset(folder: Path, count: int = 20, **choice: Any) -> Dataset:
+    """Made-up labelled items with 2 to 5 candidates, as a data set."""
+    rng, lines = np.random.default_rng(count), []
     for i in range(count):
         words = [f"answer {i} {j}" for j in range(int(rng.integers(2, 6)))]
-        item = {
+        truths = [j == i % len(words) for j in range(len(words))]
+        question = {
             "id": f"q{i}",
             "prompt": f"Question {i}?\nAnswer:",
             "question": f"Question {i}?",
-            "candidates": words,
-            "truthful": [bool(j == i % len(words)) for j in range(len(words))],
         }
-        lines.append(json.dumps(item))
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return path
-
-
-def dataset(folder: Path, count: int = 20, **choice: Any) -> Dataset:
-    """The items of `write_items` as a data set."""
-    return jsonl(write_items(folder / "made.jsonl", count)).load(**choice)
+        lines.append(json.dumps(question | {"candidates": words, "truthful": truths}))
+    (path := folder / "made.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return jsonl(path).load(**choice)
 
 
 def job(folder: Path, count: int = 20, **options: Any) -> tuple[Any, Any]:
@@ -183,9 +154,8 @@ def job(folder: Path, count: int = 20, **options: Any) -> tuple[Any, Any]:
     from lastword.lab.evaluation.work import Work
 
     folder.mkdir(exist_ok=True)
-    double: Any = TracerDouble(**options)
     data = dataset(folder, count)
-    return double, Work(data, data.benchmark.template())
+    return TracerDouble(**options), Work(data, data.benchmark.template())
 
 
 @contextmanager
@@ -208,12 +178,11 @@ def assert_same(path: Any, other: Any) -> None:
 
 
 def main(out: str, items: str, pause: str) -> None:
-    from lastword.errors import RecordError
     from lastword.lab.evaluation.runner import evaluate
     from lastword.records import store
 
     store.PART_SECONDS = 0.0  # a part per group
-    double, work = job(Path(out), int(items), pause=float(pause), tell=True)
+    double, work = job(Path(out), int(items), pause=float(pause))
     print("ready", flush=True)
     try:
         evaluate(double, work, Path(out))

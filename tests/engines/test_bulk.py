@@ -16,20 +16,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from ray.data.exceptions import ExecutionTimeoutError
+from topics import QUESTION, probe_of
 
-from lastword import Choice, Decider, Predicate, Tracer
+from lastword import Decider, Predicate, Tracer
 from lastword.decide.answer import row_of
 from lastword.decide.questions_file import write_questions
-from lastword.decide.states import read_states
-from lastword.decide.subject import subject_of
 from lastword.engines import bulk
 from lastword.engines.ray import Cluster
 from lastword.errors import InputError, RecordError
-from lastword.probes import Probe, fit_state
 
 pytestmark = pytest.mark.slow
-TOPIC = Choice("What is it about?", ["animal", "money"])
-QUESTIONS = {"topic": TOPIC, "angry": Predicate("The writer is angry.")}
+QUESTIONS = {"topic": QUESTION, "angry": Predicate("The writer is angry.")}
 MODEL = "lastword/demo-organism"
 BLOCKS, BLOCK, BAD = 3, 64, 7
 WORDS = "the red fox runs home late pay bill now invoice parcel lake of Oru lamps".split()
@@ -44,20 +41,14 @@ def folder(tmp_path_factory) -> Path:
     texts[BAD] = "a\0b"
     table = pa.table({"Ticket-ID": [f"t{i}" for i in range(count)], "text": texts})
     pq.write_table(table, folder / "texts.parquet")
-    tracer = Tracer.demo()
-    ready = Decider(tracer).prepare({"topic": TOPIC})
-    labelled = ["the red fox runs", "a cat sleeps here", "pay the bill now", "the invoice is late"]
-    states = read_states(tracer, labelled, TOPIC, ready.template, ("mean",))
-    fit = fit_state(states, ["animal", "animal", "money", "money"], poolings=("mean",))
-    probe = Probe(TOPIC, ready.template_name, subject_of(tracer), fit.probe, 4)
-    probe.write(folder / "topic.probe.safetensors")
+    probe_of(Tracer.demo()).write(folder / "topic.probe.safetensors")
     write_questions(folder / "questions.yaml", QUESTIONS, {"topic": "topic.probe.safetensors"})
     return folder
 
 
 def test_a_row_without_a_text_gets_an_error_and_no_answer(monkeypatch):
     monkeypatch.setattr(bulk, "hide_gpus", lambda: None)
-    actor = bulk.Actor(bulk.Bulk(Decider.demo, {"topic": TOPIC}, None, ""), "text", "id")
+    actor = bulk.Actor(bulk.Bulk(Decider.demo, {"topic": QUESTION}, None, ""), "text", "id")
     rows = actor(pa.table({"id": [1, 2, 3], "text": ["a red fox", None, " "]})).to_pylist()
     assert [row["error"] for row in rows] == [None, "there is no text", "there is no text"]
     assert [row["topic"] is None for row in rows] == [False, True, True]
@@ -72,19 +63,11 @@ main()
 """
 
 
-def start(folder: Path, output: Path, *options: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", PROGRAM, "decide", "--engine", "ray"]
-    command += [
-        "--engine-options",
-        "workers=2",
-        "--model",
-        MODEL,
-        "--questions",
-        str(folder / "questions.yaml"),
-    ]
-    command += ["--input", str(folder / "texts.parquet"), "--out", str(output)]
+def start(folder: Path, output: Path) -> "subprocess.Popen[str]":
+    options = f"--engine ray --engine-options workers=2 --model {MODEL}".split()
+    files = ("--questions", folder / "questions.yaml", "--input", folder / "texts.parquet")
     return subprocess.Popen(
-        [*command, *options],
+        [sys.executable, "-c", PROGRAM, "decide", *options, *files, "--out", output],
         # Ray runs its workers at nice 15, where they wait for every other test.
         env=os.environ | {"RAY_worker_niceness": "0"},
         stderr=subprocess.PIPE,
@@ -132,7 +115,7 @@ def test_a_killed_run_resumes_and_answers_as_one_process_does(folder, tmp_path):
 
 def test_an_output_of_other_questions_is_refused(folder, tmp_path):
     (tmp_path / "out.checkpoint" / "other").mkdir(parents=True)
-    job = bulk.Bulk(Decider.demo, {"topic": TOPIC}, None, "")
+    job = bulk.Bulk(Decider.demo, {"topic": QUESTION}, None, "")
     source, output = str(folder / "texts.parquet"), str(tmp_path / "out")
     with pytest.raises(InputError, match="answers to other questions"):
         bulk.decide_files(job, source, output, Cluster())
@@ -146,7 +129,7 @@ def test_an_error_of_ray_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr(bulk, "connected", lambda *_: nullcontext())
     monkeypatch.setattr("ray.data.DataContext.get_current", MagicMock)
     monkeypatch.setattr("ray.data.read_parquet", lambda *_, **__: data)
-    job = bulk.Bulk(Decider.demo, {"topic": TOPIC}, None, "")
+    job = bulk.Bulk(Decider.demo, {"topic": QUESTION}, None, "")
     with pytest.raises(
         RecordError, match="^Ray stopped: no progress for 1800s .*run the same command again"
     ) as stop:

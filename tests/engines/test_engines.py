@@ -75,14 +75,14 @@ class TestRay:
 
 
 @pytest.mark.parametrize(
-    ("engine", "option"), [("local", "workers=2"), ("ray", "worker=2"), ("ray", "workers=two")]
+    ("options", "message"),
+    [
+        (("--engine-options", "workers=2"), "--engine-options"),
+        (("--engine", "ray", "--engine-options", "worker=2"), "--engine-options"),
+        (("--engine", "ray", "--engine-options", "workers=two"), "--engine-options"),
+        ((*RAY, "--shard", "0/2"), "leave --shard out"),
+    ],
 )
-def test_unknown_options_of_an_engine_are_refused(command, tmp_path, engine, option):
-    args = ["eval", "--model", "no/model", "--benchmark", "demo", "--out", tmp_path]
-    process = command(*args, "--engine", engine, "--engine-options", option)
-    assert process.returncode == 2 and "--engine-options" in process.stderr
-
-
-def test_ray_makes_its_own_shards(command, tmp_path):
-    process = command(*DEMO, *RAY, "--shard", "0/2", "--out", tmp_path)
-    assert process.returncode == 2 and "leave --shard out" in process.stderr
+def test_options_that_an_engine_does_not_have_are_refused(run, tmp_path, options, message):
+    code, _, err = run(*DEMO, "--out", tmp_path, *options)
+    assert code == 2 and message in err
