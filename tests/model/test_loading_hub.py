@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 
-import forked
 import hub_server
 import pytest
 from families import save
+from forked import Forks
 
 pytestmark = pytest.mark.slow
 
@@ -26,15 +26,8 @@ def hub(tmp_path: Path) -> Iterator[hub_server.Hub]:
         yield served
 
 
-@pytest.fixture(scope="module")
-def fresh_forks() -> Iterator[forked.Forks]:
-    """Yield forks that have not yet read the hub's environment variables."""
-    with forked.forks(*forked.TORCH) as ready:
-        yield ready
-
-
 @pytest.fixture
-def run(hub: hub_server.Hub, fresh_forks: forked.Forks) -> Callable[..., CompletedProcess[str]]:
+def run(hub: hub_server.Hub, forks: Forks) -> Callable[..., CompletedProcess[str]]:
     """Return a function that runs Python with the stand-in hub and separate caches."""
     root = hub.folder.parent
     inherited = {k: v for k, v in os.environ.items() if k not in ("HF_HUB_OFFLINE", "HF_TOKEN")}
@@ -42,7 +35,7 @@ def run(hub: hub_server.Hub, fresh_forks: forked.Forks) -> Callable[..., Complet
 
     def call(*command: str, **environment: str) -> CompletedProcess[str]:
         defaults = inherited | caches | {"HF_ENDPOINT": hub.url}
-        return fresh_forks.run(*command, env=defaults | environment)
+        return forks.run(*command, env=defaults | environment)
 
     return call
 
