@@ -1,6 +1,5 @@
 """The wheel is complete and runs outside the tree."""
 
-import json
 import os
 import re
 import subprocess
@@ -44,19 +43,6 @@ def installed(wheel, tmp_path_factory) -> Path:
     return folder
 
 
-def elsewhere(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(installed)}
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True
-    )
-
-
-def run_elsewhere(installed: Path, folder: Path, *arguments: str) -> str:
-    done = elsewhere(installed, folder, *arguments)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_the_wheel_has_every_file_of_the_package_but_models_of_a_checkout(wheel):
     ours = {
         path.relative_to(SOURCE.parent).as_posix()
@@ -71,52 +57,13 @@ def test_the_wheel_has_every_file_of_the_package_but_models_of_a_checkout(wheel)
     assert "lastword/py.typed" in packed
 
 
-@pytest.mark.parametrize("name", by_night(["mix", "control"], ["mix"]))
-def test_a_model_of_a_checkout_is_refused_with_advice_outside_the_tree(name, installed, tmp_path):
+def test_a_model_of_a_checkout_is_refused_with_advice_outside_the_tree(installed, tmp_path):
     (tmp_path / "items.jsonl").write_text('{"prompt": "The", "candidates": ["fox", "cat"]}\n')
-    command = [
-        "-m",
-        "lastword",
-        "correct",
-        "--input",
-        "items.jsonl",
-        "--model",
-        f"lastword/demo-{name}",
-    ]
-    done = elsewhere(installed, tmp_path, *command)
+    arguments = ["correct", "--input", "items.jsonl", "--model", "lastword/demo-mix"]
+    command = [sys.executable, "-m", "lastword", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(installed)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode and "pip install --editable ." in done.stderr
-
-
-@pytest.mark.slow
-def test_the_wheel_runs_the_demo_outside_the_tree(installed, tmp_path):
-    out = run_elsewhere(installed, tmp_path, "-m", "lastword", "demo")
-    assert "allowed: the scores differ by" in out
-
-
-def metadata(**variables: str) -> dict[str, Any]:
-    """Return the metadata of a build with these variables."""
-    command = [sys.executable, "-m", "hatchling", "metadata"]
-    environment = os.environ | variables
-    return json.loads(subprocess.check_output(command, cwd=ROOT, env=environment, text=True))
-
-
-def test_the_package_index_shows_readme_with_absolute_links():
-    link = re.compile(r"\]\(([^)\s]+)\)")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = metadata(
-        REPOSITORY_URL="https://forge.example/me/lastword/", CONTACT_EMAIL="us@forge.example"
-    )
-    assert [author["email"] for author in shown["authors"]] == ["us@forge.example"]
-    assert shown["urls"]["Repository"] == "https://forge.example/me/lastword"
-    ours, theirs = link.findall(readme), link.findall(shown["readme"]["text"])
-    assert "docs/images/correction.svg" in ours
-    for relative, full in zip(ours, theirs, strict=True):
-        kind = "raw" if relative.endswith((".png", ".svg")) else "blob"
-        target = f"https://forge.example/me/lastword/{kind}/v{lastword.__version__}/{relative}"
-        assert full == (relative if "://" in relative else target)
-    unknown = metadata(REPOSITORY_URL="", CONTACT_EMAIL="")
-    assert unknown["readme"]["text"] == readme and "urls" not in unknown
-    assert unknown["authors"] == [{"name": "The lastword contributors"}]
 
 
 @pytest.fixture(scope="module")

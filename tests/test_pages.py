@@ -7,7 +7,6 @@ runs small.
 
 import io
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -19,10 +18,8 @@ from typing import Any
 
 import pytest
 from pages import blocks, parts
-from typer.main import get_command
 
 from lastword import Tracer
-from lastword.cli import app
 from lastword.lab.benchmarks.ready import DEMO_PATH as PATH
 from lastword.model import named
 from lastword.model.embedded import FOLDER
@@ -214,14 +211,3 @@ def output_of(part: str, names: dict[str, Any], run: Any) -> str:
             exec(part, names)
         return printed.getvalue()
     return subprocess.run(["sh", "-c", part], check=True, capture_output=True, text=True).stdout
-
-
-OTHERS = {"--config", "--help", "--post", "--setup"}  # of the harness, releases and scripts
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_every_option_in_a_page_exists(page):
-    every: Any = get_command(app)
-    options = [p for command in every.commands.values() for p in command.params]
-    every_option = OTHERS.union(*(p.opts + p.secondary_opts for p in options))
-    assert {*re.findall(r"`(--[a-z-]+)", PAGES[page])} <= every_option
