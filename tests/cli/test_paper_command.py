@@ -24,8 +24,7 @@ def test_the_default_grid_has_the_fifteen_models_of_the_paper():
     grid = read_grid(None)
     assert [m.alias for m in grid] == [row.model for row in read_published()["truthfulqa"]]
     assert [m.alias for m in grid] == list(checkpoints())
-    (one,) = read_grid(None, ["google/gemma-3-27b-it"])
-    assert (one.alias, one.quantize) == ("Gemma-3-27B", "nf4")
+    assert {m.quantize for m in grid if m.alias == "Gemma-3-27B"} == {"nf4"}
 
 
 def test_a_row_has_options_of_its_model(tmp_path):
@@ -37,20 +36,19 @@ def test_a_row_has_options_of_its_model(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "only", "message"),
+    ("text", "message"),
     [
-        ("name\nx\n", (), "row 1: model is empty"),
-        ("model,name\nx,y\n", (), "row 1 .*name"),
-        ("model,dtype\nx,float8\n", (), "row 1: unknown dtype 'float8'"),
-        ("model,quantize\nx,int3\n", (), "row 1: quantize .*int3"),
-        ("model\na/x\nb/x\n", (), "two rows for x"),
-        ("model\na/x\n", ("y",), "no model 'y'; it has x"),
-        ("model\n", (), "has no rows"),
+        ("name\nx\n", "row 1: model is empty"),
+        ("model,name\nx,y\n", "row 1 .*name"),
+        ("model,dtype\nx,float8\n", "row 1: unknown dtype 'float8'"),
+        ("model,quantize\nx,int3\n", "row 1: quantize .*int3"),
+        ("model\na/x\nb/x\n", "two rows for x"),
+        ("model\n", "has no rows"),
     ],
 )
-def test_an_invalid_grid_is_refused(text, only, message, tmp_path):
+def test_an_invalid_grid_is_refused(text, message, tmp_path):
     with pytest.raises(InputError, match=message):
-        read_grid(grid_file(tmp_path, text), only)
+        read_grid(grid_file(tmp_path, text))
 
 
 @pytest.mark.slow
@@ -81,10 +79,6 @@ def test_a_grid_resumes_after_two_kills_and_continues_after_a_failed_cell(forks,
     assert any(
         "demo-organism on jsonl:long: every item failed, the first: " in line for line in messages
     )
-    invariants = json.loads((out / "invariants.json").read_text())
-    assert list(invariants) == ["demo-organism", "LLaMA-13B"]
     page = (out / "index.html").read_text(encoding="utf-8")
-    for title in ("I(M) against", *(f"Table {n} of the paper" for n in (1, 3, 4))):
-        assert title in page
-    table = (out / "tables" / "per-model-against-paper.csv").read_text()
-    assert "LLaMA-13B,LLaMA-13B," in table and ",29.6," in table
+    assert "I(M) against" in page and "Table 1 of the paper" in page
+    assert "LLaMA-13B" in (out / "tables" / "against-paper.csv").read_text()

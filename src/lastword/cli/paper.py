@@ -1,6 +1,5 @@
 """`lastword paper`: makes the paper's tables and figures, for its models or yours."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,13 +14,10 @@ from lastword.cli.output import say
 from lastword.cli.progress import tracked, waiting
 from lastword.cli.report import write_report
 from lastword.decide.options import DecideOptions
-from lastword.errors import InputError, RecordError, TraceError
-from lastword.files.strict_json import strict
+from lastword.errors import InputError, TraceError
 
 if TYPE_CHECKING:
     from lastword.lab.evaluation.work import Work
-
-INVARIANTS = "invariants.json"
 
 
 def paper(
@@ -31,12 +27,7 @@ def paper(
             help="Table with model, alias, revision, dtype, quantize. Default: the paper's fifteen."
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for invariants, records and the page.")] = Path(
-        "paper"
-    ),
-    only: Annotated[
-        list[str] | None, typer.Option(help="Run only this model of the grid. Repeatable.")
-    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the records and the page.")] = Path("paper"),
     benchmark: Annotated[
         list[str] | None,
         typer.Option(help="Benchmark, as in eval. Repeatable. Default: the paper's three."),
@@ -47,19 +38,20 @@ def paper(
 ) -> None:
     """Run the paper's grid and compare it with the published numbers; a restart continues."""
     from lastword.lab.paper import BENCHMARKS, read_grid
+    from lastword.lab.report.published import invariants_against_paper
 
-    grid = read_grid(models, only or (), device)
-    names = benchmark or list(BENCHMARKS)
-    works, absent = _works(names, data, limit)
+    grid = read_grid(models, device)
+    works, absent = _works(benchmark or list(BENCHMARKS), data, limit)
     for reason in absent:
         say(f"lastword: {reason}")
     out.mkdir(parents=True, exist_ok=True)
-    problems = _invariants(grid, out / INVARIANTS)
+    invariants, problems = _invariants(grid)
     problems += [f"every model on {reason}" for reason in absent]
     problems += _cells(grid, works, out / "runs")
     for problem in problems:
         say(f"lastword: {problem}")
-    _write_page(out)
+    leading = (invariants_against_paper(invariants),)
+    typer.echo(write_report(out / "runs", out, with_paper=True, leading=leading)[-1])
     if problems:
         raise typer.Exit(1)
 
@@ -80,34 +72,20 @@ def _works(
     return works, absent
 
 
-def _invariants(grid: Sequence[DecideOptions], path: Path) -> list[str]:
-    """Compute I(M) of every model missing in `path`, and store it; return the errors."""
-    from lastword.files.writing import write_text
+def _invariants(grid: Sequence[DecideOptions]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return I(M) of every model by its alias, and the errors of the others."""
     from lastword.rule.theta import Theta
 
-    try:
-        invariants: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        invariants = {}
-    except (OSError, ValueError) as error:
-        raise RecordError(f"cannot read {path}: {error}; remove it, and start again") from error
-    problems = []
-    # The page reads the file even if every model fails.
-    write_text(path, json.dumps(invariants, indent=1))
+    invariants, problems = dict[str, dict[str, Any]](), list[str]()
     for model in tracked(grid, "invariants", len(grid)):
-        checkpoint = {"model": model.model, "revision": model.revision}
-        name = str(model.alias)
-        if checkpoint.items() <= invariants.get(name, {}).items():
-            continue
         try:
             factors = read_factors(str(model.model), model.revision)
         except (TraceError, OSError, ModuleNotFoundError) as error:
-            problems.append(f"I(M) of {name}: {error}")
+            problems.append(f"I(M) of {model.alias}: {error}")
             continue
-        branch = {"branch": factors.branch(Theta().tau_I)}
-        invariants[name] = checkpoint | strict(factors.to_dict()) | branch
-        write_text(path, json.dumps(invariants, indent=1))
-    return problems
+        facts = {"model": model.model, "branch": factors.branch(Theta().tau_I)}
+        invariants[str(model.alias)] = facts | factors.to_dict()
+    return invariants, problems
 
 
 def _cells(grid: Sequence[DecideOptions], works: "Sequence[Work]", runs: Path) -> list[str]:
@@ -128,11 +106,3 @@ def _cells(grid: Sequence[DecideOptions], works: "Sequence[Work]", runs: Path) -
                 continue
             problems.append(f"{model.alias} on {work.name}: {reason}")
     return problems
-
-
-def _write_page(out: Path) -> None:
-    from lastword.lab.report.published import invariants_against_paper
-
-    invariants = json.loads((out / INVARIANTS).read_text(encoding="utf-8"))
-    leading = (invariants_against_paper(invariants),)
-    typer.echo(write_report(out / "runs", out, with_paper=True, leading=leading)[-1])

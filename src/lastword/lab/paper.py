@@ -3,7 +3,6 @@
 `lastword paper` runs it with the same functions as `lastword eval` and `lastword report`.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,15 +15,12 @@ from lastword.model.options import Quantize, refuse_unknown
 BENCHMARKS = ("truthfulqa", "halueval-qa", "halueval-sum")
 
 
-def read_grid(
-    path: Path | None, only: Sequence[str] = (), device: str = "auto"
-) -> list[DecideOptions]:
+def read_grid(path: Path | None, device: str = "auto") -> list[DecideOptions]:
     """Return the models of a table, or the paper's fifteen; the alias is a model's name.
 
     Args:
         path: File whose columns are options of a model, such as `model`, `alias` and `dtype`. An
             alias that is a name of the paper compares the model with the published numbers.
-        only: Names of rows or models to return; () for all.
         device: Device on which they run.
 
     Raises:
@@ -36,11 +32,7 @@ def read_grid(
     names = [str(model.alias) for model in models]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(f"{label} has two rows for {twice[0]}; keep one")
-    known = {text.casefold(): m for m in models for text in (str(m.alias), str(m.model))}
-    if unknown := [name for name in only if name.casefold() not in known]:
-        raise InputError(f"{label} has no model {unknown[0]!r}; it has {', '.join(names)}")
-    chosen = [known[name.casefold()] for name in only] or models
-    return [model for model in models if model in chosen]
+    return models
 
 
 def _built_in() -> list[dict[str, Any]]:
