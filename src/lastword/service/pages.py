@@ -1,4 +1,4 @@
-"""Pages over the public API: the reference at `/docs`, the explorer at `/` and `/decide`.
+"""Pages over the public API: the reference at `/docs`, the explorer at `/`.
 
 They share one template, and the style and the drawing code of reports. They get their content from
 the public routes, and insert texts of models and users only as text.
@@ -16,7 +16,6 @@ from lastword.records import document
 
 ASSETS = Path(__file__).parent / "assets"
 _LABEL = ("label.js", "label.css")
-_EXPLORER = {"/": "explorer", "/decide": "decide"}
 _SHARED = ("page.css", "data.js", "trajectory.js", "portrait.js")  # with the report
 
 
@@ -24,7 +23,7 @@ def add_pages(app: FastAPI, *, explorer: bool) -> None:
     """Add the pages and their files to an application."""
     files = [p for p in ASSETS.iterdir() if p.suffix != ".j2" and p.name not in _LABEL]
     files += [document.ASSETS / name for name in _SHARED]
-    _add(app, {"/docs": "docs"} | (_EXPLORER if explorer else {}), files)
+    _add(app, {"/docs": "docs"} | ({"/": "decide"} if explorer else {}), files)
 
 
 def add_labelling_page(app: FastAPI, base: str) -> None:

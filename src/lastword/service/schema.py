@@ -51,10 +51,9 @@ class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
     id: Text | int | None = Field(None, description="Your name for the item; comes back.")
     separator: Text = Field(" ", description="Between prompt and candidate.")
     full: bool = Field(False, description="Read every depth and T, and return them.")
-    view: bool = Field(False, description="Say it in words and numbers, as the explorer draws it.")
     # Lines of `lastword correct --input` may have these; no answer depends on them.
     question: Text | None = Field(None, description="For people; not read.")
-    truthful: Json = Field(None, description="For metrics, and for `view`: what is true, in order.")
+    truthful: Json = Field(None, description="For metrics; not read.")
     blind_prompt: Text | None = Field(
         None, description="The prompt without its question, for a correction that reads it."
     )
@@ -62,13 +61,6 @@ class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
         [], max_length=8, description="The prompt with inputs that say nothing, for `contextual`."
     )
     group: Text | None = Field(None, description="For certificates; a label may name one here.")
-
-    @property
-    def truths(self) -> tuple[bool, ...] | None:
-        """The truth of each candidate; None if it is missing or invalid."""
-        marks = self.truthful if isinstance(self.truthful, list) else []
-        is_valid = len(marks) == len(self.candidates) and all(isinstance(m, bool) for m in marks)
-        return tuple(marks) if is_valid else None
 
     def item(self) -> Item:
         """Return the item.
@@ -83,7 +75,6 @@ class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
             separator=self.separator,
             blind_prompt=self.blind_prompt,
             content_free=tuple(self.content_free),
-            truthful=self.truths,
         )
 
 

@@ -142,16 +142,15 @@ class Service(Application):
         return await self.line.results(await self.read(size, orders))
 
     def _order(self, entry: Entry, client: Hashable, batch: bool) -> Order | TraceError:
-        """Return the order of an item, without the prompts that its scope does not read."""
+        """Return the order of an item, without the prompts that the correction does not read."""
         try:
             if isinstance(entry, ItemError):
                 return entry
             item, scope = entry
-            if scope.blind != "all":
-                needs = self.decider.correction.needs
-                blind = item.blind_prompt if needs.blind else None
-                free = item.content_free if needs.content_free else ()
-                item = replace(item, blind_prompt=blind, content_free=free)
+            needs = self.decider.correction.needs
+            blind = item.blind_prompt if needs.blind else None
+            free = item.content_free if needs.content_free else ()
+            item = replace(item, blind_prompt=blind, content_free=free)
             require_small(item, self.settings)
             (encoded,) = self.decider.encode([item])
             if isinstance(encoded, ItemError):
@@ -221,7 +220,7 @@ class Service(Application):
     def view(self, decision: Decision, item: Item) -> dict[str, Any]:
         """Return a decision as the pages draw it: in words, and with scores at every depth."""
         shown = decision.as_base() if self.shadow else decision
-        whole = replace(shown, truthful=item.truthful, prompt=item.prompt)
+        whole = replace(shown, prompt=item.prompt)
         view = {"text": item_text(whole), "item": page_item(whole, self.decider.tracer.theta)}
         return dict(strict(view))
 

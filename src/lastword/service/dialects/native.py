@@ -26,16 +26,11 @@ async def correct(body: ItemBody, call: ThisCall) -> Response:
     `corrected` says whether they differ, `operator` and `gates` why; `scores` decide.
     """
     service, item = call.service, body.item()
-    scope = service.decider.scope(
-        "all" if body.full or body.view else "decide", "all" if body.view else "base"
-    )
+    scope = service.decider.scope("all" if body.full else "decide")
     (decision,) = await service.correct([(item, scope)], call.client, batch=False)
     if isinstance(decision, TraceError):
         raise decision
-    written = service.write(decision, item, full=body.full, request=call.id)
-    if body.view:
-        written["view"] = service.view(decision, item)
-    return json_of(written)
+    return json_of(service.write(decision, item, full=body.full, request=call.id))
 
 
 @router.post("/v1/correct/batch")
