@@ -82,32 +82,30 @@ def refusal(folder: Path, **options: Any) -> str:
     [(UNKNOWN, None), (None, TOKENIZER_CODE), ({"attn_implementation": "evil/kernel"}, None)],
     ids=["model", "tokenizer", "kernel"],
 )
-def test_required_code_is_not_run_and_the_error_says_so(foreign, marker, config, tokenizer_config):
+def test_required_code_is_run_only_if_it_is_trusted(foreign, marker, config, tokenizer_config):
     folder = foreign(config, tokenizer_config)
-    message = refusal(folder)
-    assert "--trust-remote-code" in message and str(folder) in message
-    if tokenizer_config is not None:
-        with pytest.raises(ModelError, match="--trust-remote-code"):
-            load_tokenizer(LoadOptions(str(folder)))
+    for read in (load,) if tokenizer_config is None else (load, load_tokenizer):
+        with pytest.raises(ModelError, match="--trust-remote-code") as caught:
+            read(LoadOptions(str(folder)))
+        assert "\n" not in str(caught.value) and str(folder) in str(caught.value)
     assert not marker.exists()
+    if "attn_implementation" not in (config or {}):
+        with pytest.raises((ModelError, AttributeError)):  # it defines no model
+            load(LoadOptions(str(folder), trust_remote_code=True))
+        assert marker.exists()
 
 
-def test_unneeded_code_is_not_run(foreign, marker):
+def test_unneeded_code_is_not_run(foreign, marker, run):
     tokenizer_config = {"auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}}
-    loaded = load(LoadOptions(str(foreign({"auto_map": REMOTE}, tokenizer_config))))
-    assert type(loaded.model).__name__ == "LlamaForCausalLM" and not marker.exists()
-
-
-@pytest.mark.parametrize(("config", "tokenizer_config"), [(UNKNOWN, None), (None, TOKENIZER_CODE)])
-def test_trusted_code_is_run(foreign, marker, config, tokenizer_config):
-    with pytest.raises((ModelError, AttributeError)):  # it defines no model
-        load(LoadOptions(str(foreign(config, tokenizer_config)), trust_remote_code=True))
-    assert marker.exists()
+    folder = foreign({"auto_map": REMOTE}, tokenizer_config)
+    loaded = load(LoadOptions(str(folder)))
+    assert type(loaded.model).__name__ == "LlamaForCausalLM"
+    rewrite(folder / "config.json", UNKNOWN)
+    code, out, _ = run("invariant", folder)
+    assert code == 0 and out and not marker.exists()
 
 
 LINE = json.dumps({"prompt": "w5 w6", "candidates": ["w7", "w8"], "truthful": [True, False]})
-
-
 BENCHMARK = ("--benchmark", "jsonl:items.jsonl")
 MODEL, WORDS = (UNKNOWN, None), (None, TOKENIZER_CODE)
 
@@ -116,8 +114,6 @@ MODEL, WORDS = (UNKNOWN, None), (None, TOKENIZER_CODE)
     ("command", "files"),
     [
         (("bench", *BENCHMARK), MODEL),
-        (("compare", *BENCHMARK), MODEL),
-        (("correct", "--input", "items.jsonl"), MODEL),
         (("correct", "--input", "items.jsonl"), WORDS),
         (("eval", *BENCHMARK), MODEL),
         (("serve", "--port", "0"), MODEL),
@@ -130,22 +126,16 @@ def test_no_command_runs_code(foreign, marker, run, tmp_path, monkeypatch, comma
     # Prompts on the terminal are answered with yes.
     monkeypatch.setattr("builtins.input", lambda *_: "y")
     Path("items.jsonl").write_text(LINE + "\n")
-    name, *options = command
-    if name == "lm-eval":
+    model = ["--model", str(folder := foreign(*files))]
+    if command[0] == "lm-eval":
         write_tasks(tmp_path)
         harness = pytest.importorskip("lm_eval.tasks").TaskManager
         alone = partialmethod(harness.__init__, include_defaults=False)
         monkeypatch.setattr(harness, "__init__", alone)
-    named = ["--model_args", "pretrained={}"] if name == "lm-eval" else ["--model", "{}"]
-    folder = foreign(*files)
-    code, _, err = run(name, *options, *(word.format(folder) for word in named))
+        model = ["--model_args", f"pretrained={folder}"]
+    code, _, err = run(*command, *model)
     assert code == 1 and "--trust-remote-code" in err.splitlines()[-1]
     assert not marker.exists()
-
-
-def test_the_invariant_command_runs_no_code(foreign, marker, run):
-    code, out, _ = run("invariant", foreign(UNKNOWN, TOKENIZER_CODE))
-    assert code == 0 and out and not marker.exists()
 
 
 # Adapters
@@ -197,6 +187,8 @@ class Payload:
         ({"lora_alpha": 1e308}, "NaN"),
         ({"lora_alpha": float("nan")}, "NaN"),
         ({"r": 0}, "should be a positive integer"),
+        ({"base_model_name_or_path": "org/m", "revision": "../x"}, "'../x' names no revision"),
+        ({"base_model_name_or_path": "org/m", "revision": ["v2"]}, "get it whole"),
         ({"megatron_config": {}, "megatron_core": "evil"}, None),
         ({"auto_mapping": {"base_model_class": "Evil", "parent_library": "evil"}}, None),
     ],
@@ -208,8 +200,7 @@ def test_an_invalid_adapter_config_is_refused(spoiled, marker, changes, words):
     if words is None:  # an ignored key
         load(LoadOptions(str(folder)))
     else:
-        message = refusal(folder)
-        assert words in message and str(folder) in message
+        assert words in refusal(folder)
     assert not marker.exists()
 
 
@@ -221,19 +212,11 @@ def test_an_adapter_has_the_invariant_of_the_merged_model(base, adapter, run):
         read_invariant(adapter, theta=Theta())
 
 
-@pytest.mark.parametrize(
-    ("revision", "words"), [("../x", "'../x' names no revision of org/m"), (["v2"], "get it whole")]
-)
-def test_an_invalid_revision_of_an_adapters_base_is_refused(spoiled, revision, words):
-    assert words in refusal(spoiled(base_model_name_or_path="org/m", revision=revision))
-
-
 def test_an_adapters_pickle_is_not_read(spoiled, marker):
     folder = spoiled()
     (folder / "adapter_model.safetensors").unlink()
     (folder / "adapter_model.bin").write_bytes(pickle.dumps(Payload(marker)))
-    for options in ({}, {"allow_bin": True}):
-        assert "needs adapter_model.safetensors" in refusal(folder, **options)
+    assert "needs adapter_model.safetensors" in refusal(folder, allow_bin=True)
     assert not marker.exists()
 
 
@@ -323,10 +306,8 @@ def test_a_template_is_rendered_as_by_transformers(template):
         ("{% for i in range(10 ** 9) %}{% endfor %}", "Range too big"),
         ("{{ messages[0].content * 3000 }}", "writes a text 3000 times"),
         ("{{ raise_exception('no,\nthank you') }}", "refuses the prompt: no, thank you"),
-        ("{{ messages[0].content + 1 }}", "refuses the prompt: .*concatenate"),
         # Ways out of the sandbox.
         ("{% set n = namespace() %}{% set n.__init__ = 1 %}", "refuses the prompt"),
-        ("{{ namespace(__class__=1) }}", "refuses the prompt"),
         ("{{ messages.append(1) }}", "refuses the prompt"),
         ("{{ ''.__class__ }}{{ ''.__class__.__mro__ }}", "refuses the prompt"),
     ],

@@ -1,18 +1,16 @@
 """I(M) from a stand-in hub: tensors by byte range, temporary faults, and refusals."""
 
-import json
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import hub_server
 import planted
 import pytest
 import torch
-from planted import EXACT, LAYOUTS
+from planted import EXACT, LAYOUTS, refusal
 
 from lastword.errors import CheckpointError
 from lastword.model.loading import load, load_tokenizer
@@ -22,7 +20,7 @@ from lastword.model.weights.invariant import Factors, read_invariant
 from lastword.rule.theta import Theta
 
 LLAMA = LAYOUTS["llama"]
-SHARDS = 3
+NAME, SHARDS = "org/model", 3
 
 
 @pytest.fixture
@@ -33,62 +31,40 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hub_server.
         yield hub
 
 
-def read(name: str = "org/model", **options: Any) -> Factors:
-    return read_invariant(name, theta=Theta(), **options)
+def read(readings: bool = False) -> Factors:
+    return read_invariant(NAME, theta=Theta(), readings=readings)
 
 
-def refusal(name: str = "org/model", **options: Any) -> str:
-    return planted.refusal(name, **options)
-
-
-def large(hub: hub_server.Hub, tmp_path: Path) -> dict[str, torch.Tensor]:
-    """Serve realistic widths, so that tensors are larger than headers."""
-    torch.manual_seed(0)
+@pytest.mark.parametrize("readings", [False, True])
+def test_only_headers_and_the_needed_tensors_are_downloaded(readings, hub, tmp_path):
+    # Realistic widths, so that tensors are larger than headers.
+    draw = torch.Generator().manual_seed(0)
     shapes = {"q_proj": (256, 256), "k_proj": (64, 256), "v_proj": (64, 256), "o_proj": (256, 256)}
     tensors = {
-        f"model.layers.{block}.self_attn.{name}.weight": torch.randn(shape)
+        f"model.layers.{block}.self_attn.{name}.weight": torch.randn(shape, generator=draw)
         for block in range(10)
         for name, shape in shapes.items()
     }
-    tensors["model.norm.weight"] = torch.randn(256)
+    tensors["model.norm.weight"] = torch.randn(256, generator=draw)
     config = LLAMA.config | {"num_hidden_layers": 10, "hidden_size": 256}
     hub.folder = planted.write(tmp_path / "large", config, tensors, shards=SHARDS)
-    return tensors
-
-
-def traffic(hub: hub_server.Hub) -> tuple[int, int]:
-    """Return the bytes of the headers, and the bytes served from weight files."""
-    files = hub.folder.glob("*.safetensors")
+    factors, files = read(readings), [*hub.folder.glob("*.safetensors")]
     headers = sum(8 + int.from_bytes(f.read_bytes()[:8], "little") for f in files)
-    return headers, sum(n for file, n in hub.served.items() if file.endswith(".safetensors"))
-
-
-def test_all_readings_need_four_more_tensors(hub, tmp_path):
-    tensors = large(hub, tmp_path)
-    factors = read(readings=True)
-    headers, served = traffic(hub)
-    blocks = ((2, "kv"), (5, "vo"), (1, "kv"), (4, "vo"))  # blocks e and m under both readings
-    names = [f"model.layers.{b}.self_attn.{x}_proj.weight" for b, both in blocks for x in both]
-    needed = sum(tensors[name].nbytes for name in names)
-    assert needed < served <= 1.02 * needed + headers
+    served = sum(n for file, n in hub.served.items() if file.endswith(".safetensors"))
+    # Under all readings, blocks e and m are counted from 0 and from 1: four tensors more.
+    blocks = ((2, "kv"), (5, "vo"), (1, "kv"), (4, "vo")) if readings else ()
+    names = {f"model.layers.{b}.self_attn.{x}_proj.weight" for b, both in blocks for x in both}
+    needed = sum(tensors[name].nbytes for name in names | {*factors.tensors})
+    assert len(factors.tensors) == 5 and needed < served <= 1.02 * needed + headers
+    assert factors.value == read_invariant(hub.folder, theta=Theta()).value
     for name, value in factors.readings.items():
         rows, block, norm = name.split("/")
         theta = Theta.from_dict({"invariant": {"output_rows": rows, "block": block, "norm": norm}})
         assert read_invariant(hub.folder, theta=theta).value == value
-    values = set(factors.readings.values())
-    assert len(factors.readings) == 8 and len(values) == 4  # norms without offset are equal
-
-
-def test_only_headers_and_five_tensors_are_downloaded(hub, tmp_path):
-    tensors = large(hub, tmp_path)
-    factors = read()
-    headers, served = traffic(hub)
-    files = sorted(hub.folder.glob("*.safetensors"))
-    needed = sum(tensors[name].nbytes for name in factors.tensors)
-    assert len(factors.tensors) == 5
-    assert needed < served <= 1.02 * needed + headers
-    assert served < 0.2 * sum(f.stat().st_size for f in files)
-    assert factors.value == read_invariant(hub.folder, theta=Theta()).value
+    # Norms without offset are equal.
+    assert (len(factors.readings), len({*factors.readings.values()})) == (
+        (8, 4) * readings or (0, 0)
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,21 +82,20 @@ def test_all_kinds_of_hub_give_the_same_value(state, hub, tmp_path, monkeypatch)
         hub.folder = planted.write(tmp_path / "single", LLAMA.config, LLAMA.tensors())
     vars(hub).update(state)
     assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
+    # The token is sent only to the hub, not to the store.
+    sent = {(role, token) for role, _, _, token in hub.requests}
+    assert sent <= {("hub", "Bearer hf_secret"), ("store", None)}
 
 
-def test_a_revision_is_resolved_to_its_commit(hub):
-    read(revision="v2")
-    paths = [path for role, path, _, _ in hub.requests if role == "hub"]
+def test_a_revision_is_resolved_to_its_commit_and_byte_ranges_are_exact(hub):
+    read_invariant(NAME, theta=Theta(), revision="v2")
+    paths = [path for role, path, *_ in hub.requests if role == "hub"]
     tensors = [path for path in paths if path.endswith(".safetensors")]
     assert tensors and all(f"/resolve/{hub.commit}/" in path for path in tensors)
-
-
-def test_the_token_is_sent_only_to_the_hub(hub, monkeypatch):
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    hub.token = "hf_secret"
-    assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
-    tokens = {role: {t for r, _, _, t in hub.requests if r == role} for role in ("hub", "store")}
-    assert tokens == {"hub": {"Bearer hf_secret"}, "store": {None}}
+    files, file = hub_files(NAME, hub_server.COMMIT), next(hub.folder.glob("*.safetensors"))
+    assert files.read(file.name, 3, 11) == file.read_bytes()[3:11]
+    assert files.read("config.json", 0, None) == (hub.folder / "config.json").read_bytes()
+    assert files.read("absent.json", 0, None) is None
 
 
 @pytest.mark.parametrize(
@@ -128,17 +103,23 @@ def test_the_token_is_sent_only_to_the_hub(hub, monkeypatch):
     [
         ({"gated": True}, {}, "is gated", True),
         ({"token": "x"}, {}, "is gated", True),
-        ({"token": "x"}, {"HF_TOKEN": "hf_wrong"}, "log in", True),
+        ({"token": "x"}, {"token": "hf_wrong"}, "log in", True),
         ({}, {"name": "org/other"}, "does not exist", True),
         ({}, {"revision": "v9"}, "no revision v9", False),
         ({"status": 410}, {}, "did not give config.json", False),
+        ({"cut": "*.safetensors"}, {}, "cut short", False),
+        ({"removed": "*.safetensors*"}, {}, "no safetensors", False),
     ],
 )
 def test_refusals_advise_what_to_do(state, query, words, login, hub, monkeypatch):
     vars(hub).update(state)
-    if (token := query.get("HF_TOKEN")) is not None:
-        monkeypatch.setenv("HF_TOKEN", token)
-    message = refusal(**{name: value for name, value in query.items() if name != "HF_TOKEN"})
+    for file in hub.folder.glob(state.get("cut", "-")):
+        file.write_bytes(file.read_bytes()[:-4])
+    for file in hub.folder.glob(state.get("removed", "-")):
+        file.unlink()
+    if "token" in query:
+        monkeypatch.setenv("HF_TOKEN", query["token"])
+    message = refusal(query.get("name", NAME), revision=query.get("revision"))
     assert words in message and ("log in" in message) == login
 
 
@@ -147,27 +128,13 @@ def test_refusals_advise_what_to_do(state, query, words, login, hub, monkeypatch
     ["..", "../../x", "a/../b", "/etc", "a//b", "a\\b", "v\n2", "\x1b[1m", "\ud800", "", "x" * 300],
 )
 def test_invalid_revisions_and_file_names_are_not_requested(text, hub):
-    assert "names no revision of org/model" in refusal(revision=text)
-    for read in (load, load_tokenizer):
+    assert "names no revision of org/model" in refusal(NAME, revision=text)
+    for door in (load, load_tokenizer):
         with pytest.raises(CheckpointError, match="names no revision of org/model"):
-            read(LoadOptions("org/model", revision=text))
+            door(LoadOptions(NAME, revision=text))
     with pytest.raises(CheckpointError, match="names no file of org/model"):
-        download("org/model", text, None)
+        download(NAME, text, None)
     assert not hub.requests
-
-
-def test_a_model_without_safetensors_is_refused(hub, tmp_path):
-    hub.folder = tmp_path / "pickled"
-    hub.folder.mkdir()
-    (hub.folder / "config.json").write_text(json.dumps(LLAMA.config))
-    (hub.folder / "pytorch_model.bin").write_bytes(b"x")
-    assert "no safetensors" in refusal()
-
-
-def test_a_truncated_file_is_refused(hub):
-    for file in hub.folder.glob("*.safetensors"):
-        file.write_bytes(file.read_bytes()[:-4])
-    assert "cut short" in refusal()
 
 
 def put(cache: Path) -> None:
@@ -178,43 +145,28 @@ def put(cache: Path) -> None:
     (folder / "refs" / "main").write_text(hub_server.COMMIT)
 
 
-def test_a_downloaded_model_is_read_from_disk(hub, tmp_path):
+def test_a_download_or_a_local_folder_is_preferred_to_the_hub(hub, tmp_path, monkeypatch):
     put(tmp_path / "hf")
     assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
     assert not any(file.endswith(".safetensors") for file in hub.served)
+    hub.requests.clear()
+    monkeypatch.chdir(tmp_path)
+    os.makedirs("org")
+    planted.write(Path(NAME), LLAMA.config, LLAMA.tensors())
+    assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
+    assert hub.requests == []
 
 
-def test_an_unreachable_hub_is_an_error_unless_the_model_was_downloaded(hub, tmp_path, monkeypatch):
+@pytest.mark.parametrize("offline", [False, True])
+def test_without_a_hub_the_download_is_read_or_an_error(offline, hub, tmp_path, monkeypatch):
     with closing(socket.socket()) as unused:  # bound, not listening: connections are refused
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
         monkeypatch.setenv("HF_ENDPOINT", f"http://user:secret@127.0.0.1:{port}")
-        message = refusal()
-        assert "did not give config.json" in message and "lastword get smollm2-135m" in message
-        assert "secret" not in message
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
+        message = refusal(NAME)
+        assert ("HF_HUB_OFFLINE is set" if offline else "did not give config.json") in message
+        assert "lastword get smollm2-135m" in message and "secret" not in message
         put(tmp_path / "hf")
-        assert download("org/model", "config.json", None)[1] == hub_server.COMMIT
-
-
-def test_offline_reads_the_download_or_is_an_error(hub, tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert "HF_HUB_OFFLINE is set" in refusal()
-    put(tmp_path / "hf")
-    assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
-    assert hub.requests == []
-
-
-def test_a_local_folder_is_preferred_to_the_hub(hub, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    os.makedirs("org")
-    planted.write(Path("org/model"), LLAMA.config, LLAMA.tensors())
-    read()
-    assert hub.requests == []
-
-
-def test_byte_ranges_are_exact(hub):
-    file = next(hub.folder.glob("*.safetensors"))
-    files = hub_files("org/model", hub_server.COMMIT)
-    assert files.read(file.name, 3, 11) == file.read_bytes()[3:11]
-    assert files.read("config.json", 0, None) == (hub.folder / "config.json").read_bytes()
-    assert files.read("absent.json", 0, None) is None
+        assert download(NAME, "config.json", None)[1] == hub_server.COMMIT
+        assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
