@@ -79,25 +79,21 @@ def test_a_laid_out_model_decides_as_before(name, faster):
         assert a.t_scores == pytest.approx(b.t_scores, abs=near)
 
 
-@pytest.mark.parametrize("fault", ["slower", "inexact", "small", "bfloat16"])
+@pytest.mark.parametrize("fault", ["slower", "inexact", "small", "bfloat16", "no kernel"])
 def test_a_model_is_left_alone_if_it_gains_nothing(fault, faster, monkeypatch):
-    model = build("llama", dtype=torch.bfloat16 if fault == "bfloat16" else torch.float32)
-    if fault == "slower":
-        monkeypatch.setattr(layout, "_least_seconds", lambda one, rows: 1.0)
-    if fault == "inexact":
-        product = LaidOut.forward
-        monkeypatch.setattr(LaidOut, "forward", lambda self, x: 1.001 * product(self, x))
-    if fault == "small":
-        monkeypatch.setattr(layout, "_LEAST", 2**23)
-    assert not lay_out_if_faster(locate(model).blocks) and linear_layers(model) == {nn.Linear}
-
-
-def test_onednn_without_a_kernel_leaves_a_model_alone(faster, monkeypatch):
     def refuse(self: LaidOut, rows: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("could not create a primitive")
 
-    monkeypatch.setattr(LaidOut, "forward", refuse)
-    model = build("llama")
+    model = build("llama", dtype=torch.bfloat16 if fault == "bfloat16" else torch.float32)
+    product = LaidOut.forward
+    if fault == "slower":
+        monkeypatch.setattr(layout, "_least_seconds", lambda one, rows: 1.0)
+    elif fault == "inexact":
+        monkeypatch.setattr(LaidOut, "forward", lambda self, x: 1.001 * product(self, x))
+    elif fault == "small":
+        monkeypatch.setattr(layout, "_LEAST", 2**23)
+    elif fault == "no kernel":
+        monkeypatch.setattr(LaidOut, "forward", refuse)
     assert not lay_out_if_faster(locate(model).blocks) and linear_layers(model) == {nn.Linear}
 
 
@@ -109,7 +105,7 @@ def test_layers_that_share_a_weight_are_left_alone(faster):
     assert [name for name, m in holder.named_modules() if type(m) is LaidOut] == ["b.alone"]
 
 
-def test_gradients_are_those_of_the_layer():
+def test_the_layer_gives_the_gradients_and_the_weight_which_cannot_be_changed():
     plain, rows = nn.Linear(30, 20), torch.randn(5, 30)
     one, gradients = LaidOut(plain), []
     for layer in (plain, one):
@@ -117,11 +113,6 @@ def test_gradients_are_those_of_the_layer():
         layer(x).square().sum().backward()
         gradients.append(x.grad)
     assert torch.allclose(gradients[0], gradients[1], atol=1e-5)
-
-
-def test_a_weight_can_be_read_but_not_changed():
-    plain = nn.Linear(30, 20)
-    one = LaidOut(plain)
     assert torch.equal(one.weight, plain.weight)
     with pytest.raises(RuntimeError, match="[Ii]nplace update"):
         one.weight.zero_()

@@ -27,26 +27,40 @@ def untouched(monkeypatch):
     monkeypatch.setattr("lastword.model.loading.hub.download", fail)
 
 
+DEMO = "lastword/demo-organism"
+
+
 @pytest.mark.parametrize(
-    ("name", "advice"),
+    ("model", "options", "words"),
     [
-        ("dtyp", "did you mean dtype?"),
-        ("attn", "did you mean attention?"),
-        ("head_dtypes", "did you mean head_dtype?"),
-        ("zebra", "it has alias, revision, gguf, device, dtype, head_dtype"),
-        ("source", "it has alias, revision"),
+        *(
+            ("org/name", {name: "x"}, f"from_pretrained has no option {name}: {advice}")
+            for name, advice in {
+                "dtyp": "did you mean dtype",
+                "attn": "did you mean attention",
+                "head_dtypes": "did you mean head_dtype",
+                "zebra": "it has alias, revision, gguf, device, dtype, head_dtype",
+            }.items()
+        ),
+        (DEMO, {"dtyp": "x"}, "has no option dtyp: did you mean dtype"),
+        *(
+            (DEMO, {name: value}, f"on the CPU: leave {name} out")
+            for name, value in {"device": "cuda", "dtype": "bfloat16", "revision": "x"}.items()
+        ),
+        *(
+            ("org/name", {"attention": name}, f"attention '{name}': expected auto, sdpa, eager or")
+            for name in ("model", "flex_attention", "EAGER", "")
+        ),
+        ("/nowhere", {}, "no model at /nowhere"),
     ],
+    ids=str,
 )
-def test_unknown_keywords_are_refused_before_loading(name, advice, untouched):
-    calls = {
-        "Tracer.from_pretrained": lambda **option: Tracer.from_pretrained("org/name", **option),
-        "Tracer.demo": Tracer.demo,
-    }
-    for function, call in calls.items():
-        with pytest.raises(InputError) as refused:
-            call(**{name: "x"})
-        assert str(refused.value).startswith(f"{function} has no option {name}: ")
-        assert advice in str(refused.value) and "\n" not in str(refused.value)
+def test_wrong_options_are_refused_before_loading(model, options, words, untouched):
+    doors = [lambda **options: Tracer.from_pretrained(model, **options)]
+    for door in doors + [Tracer.demo] * (model == DEMO):
+        with pytest.raises((InputError, ModelError), match=words) as refused:
+            door(**options)
+        assert "\n" not in str(refused.value)
 
 
 def test_the_harness_refuses_unknown_keywords(untouched):
@@ -57,27 +71,14 @@ def test_the_harness_refuses_unknown_keywords(untouched):
         CorrectedLM("org/name", dtyp="float32")
 
 
-@pytest.mark.parametrize("option", [{"device": "cuda"}, {"dtype": "bfloat16"}, {"revision": "x"}])
-def test_options_without_effect_on_an_embedded_model_are_refused(option, untouched):
-    for call in (Tracer.demo, lambda **o: Tracer.from_pretrained("lastword/demo-organism", **o)):
-        with pytest.raises(InputError, match=f"on the CPU: leave {next(iter(option))} out"):
-            call(**option)
-
-
 def test_options_and_keywords_give_the_same_tracer(tmp_path):
     save(tmp_path)
-    keywords = {
-        "head_dtype": "model",
-        "overflow": "truncate",
-        "batch_tokens": 77,
-        "chat": Chat("s"),
-    }
+    keywords = {"head_dtype": "model", "overflow": "truncate", "batch_tokens": 77}
+    keywords |= {"chat": Chat("s")}
     one = Tracer.from_pretrained(tmp_path, **keywords)
     two = Tracer.from_pretrained(LoadOptions(tmp_path, **keywords))
     assert one.head_dtype == two.head_dtype == "model"
     assert (two.overflow, two.batch_tokens, two.chat) == ("truncate", 77, Chat("s"))
-    with pytest.raises(ModelError, match="no model at /nowhere"):
-        Tracer.from_pretrained(LoadOptions("/nowhere"))
     options = LoadOptions("m", theta=Theta(gamma=-0.5), chat=Chat("s"), device_map={"": "cpu"})
     assert pickle.loads(pickle.dumps(options)) == options
 
@@ -98,46 +99,20 @@ def parsed(monkeypatch, run, *arguments: str) -> LoadOptions:
     return loaded[0]
 
 
-def test_a_command_has_the_defaults_of_python(monkeypatch, run):
+def test_options_of_a_command_are_fields_with_the_defaults_of_python(monkeypatch, run, tmp_path):
     assert parsed(monkeypatch, run, "--model", "m") == DecideOptions("m")
-
-
-def test_options_of_a_command_are_fields(monkeypatch, run, tmp_path):
     path = tmp_path / "theta.toml"
     path.write_text("gamma = -0.5\n")
-    pairs = (
-        "alias=a revision=r gguf=g head_dtype=model attention=eager quantize=nf4 "
-        "device_map=auto batch_tokens=9 prefix_cache=5 invariant=1.5 "
-        f"overflow=truncate allow_bin=true theta={path}"
-    )
-    loads = [part for pair in pairs.split() for part in ("--load", pair)]
+    texts = {"alias": "a", "revision": "r", "gguf": "g", "head_dtype": "model"}
+    texts |= {"attention": "eager", "quantize": "nf4", "device_map": "auto", "overflow": "truncate"}
+    values = {"batch_tokens": 9, "prefix_cache": 5, "invariant": 1.5}
+    pairs = texts | values | {"allow_bin": "true", "theta": path}
+    loads = [part for name, value in pairs.items() for part in ("--load", f"{name}={value}")]
     options = "--device cpu --dtype bfloat16 --chat-template --system s --trust-remote-code"
-    assert parsed(monkeypatch, run, "--model", "m", *options.split(), *loads) == DecideOptions(
-        "m",
-        alias="a",
-        revision="r",
-        gguf="g",
-        device="cpu",
-        dtype="bfloat16",
-        head_dtype="model",
-        attention="eager",
-        quantize="nf4",
-        device_map="auto",
-        batch_tokens=9,
-        prefix_cache=5,
-        theta=Theta(gamma=-0.5),
-        invariant=1.5,
-        chat=Chat("s"),
-        overflow="truncate",
-        allow_bin=True,
-        trust_remote_code=True,
-    )
-
-
-def test_an_unknown_attention_is_refused(untouched):
-    for name in ("model", "flex_attention", "EAGER", ""):
-        with pytest.raises(InputError, match=f"attention '{name}': expected auto, sdpa, eager or"):
-            Tracer.from_pretrained("org/name", attention=name)
+    expected = texts | values | {"device": "cpu", "dtype": "bfloat16", "allow_bin": True}
+    expected |= {"theta": Theta(gamma=-0.5), "chat": Chat("s"), "trust_remote_code": True}
+    asked = parsed(monkeypatch, run, "--model", "m", *options.split(), *loads)
+    assert asked == DecideOptions("m", **expected)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
 """Cached prefixes: same results as without, independent of history, within a budget."""
 
 import copy
-from collections.abc import Iterable
 
 import pytest
 import torch
-from families import FAMILIES, build, random_items, tokenizer
+from families import PACKED, build, random_items, tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import by_night
@@ -19,7 +18,6 @@ from lastword.text.forest import build as grow
 
 SIZE = 4  # tokens per block; prompts here are short
 DEPTH = 6
-PREAMBLE = tuple(range(10, 19))
 
 
 class Counted(Prefixes):
@@ -57,12 +55,14 @@ def require_alike(tracer: Tracer, items: list[Item], read: str = "all") -> None:
         assert (a.index, a.operator) == (b.index, b.operator)
 
 
+EAGER = ["llama eager", "mistral-sliding eager"]
 KINDS = ["llama", "mistral-sliding", "gemma2", "gpt_oss", "deepseek_v3", "gpt2", "phi3-longrope"]
 
 
-@pytest.mark.parametrize("name", by_night([n for n, f in FAMILIES.items() if f.packs], KINDS))
-def test_the_cache_does_not_change_any_family(name):
-    tracer, prefixes = caching_tracer(name)
+@pytest.mark.parametrize("case", by_night([*PACKED, *EAGER], [*KINDS, *EAGER]))
+def test_the_cache_does_not_change_any_family(case):
+    name, _, attention = case.partition(" ")
+    tracer, prefixes = caching_tracer(name, attention or None)
     items = random_items(3, 3, prompt=(10, 14))  # past every sliding window
     for _ in range(2):  # the second pass fills the cache
         list(tracer.correct_many(items, read="all"))
@@ -70,16 +70,6 @@ def test_the_cache_does_not_change_any_family(name):
     assert tracer.checked.keeps == (tracer.backbone.road == "packed")
     if tracer.checked.keeps:
         assert len(prefixes) > 3 and prefixes.computed < 0.9 * prefixes.nodes
-
-
-@pytest.mark.parametrize("name", ["llama", "mistral-sliding"])
-def test_eager_attention_uses_the_cache(name):
-    items = random_items(7, 3, prompt=(10, 20))
-    tracer, prefixes = caching_tracer(name, "eager")
-    for _ in range(2):
-        list(tracer.correct_many(items))
-    require_alike(tracer, items)
-    assert prefixes.computed < prefixes.nodes
 
 
 TRACER, _ = caching_tracer("llama")
@@ -106,19 +96,13 @@ def test_answers_do_not_depend_on_earlier_requests(requests, budget):
         assert sum(b.bytes for b in prefixes._entries.values()) == prefixes.bytes <= budget
 
 
-def test_a_second_question_on_a_text_computes_only_new_tokens():
-    prefixes = Prefixes(2**20, SIZE)
-    assert len(run(prefixes, branches(PREAMBLE + (1, 2))).additions) == 2  # of three blocks
-    row = run(prefixes, branches(PREAMBLE + (3, 4)))
-    assert not row.additions and len(row.nodes) == len(row.forest) - 2 * SIZE
-
-
 def test_the_least_recently_used_and_deepest_blocks_are_evicted_first():
-    size = block_of(DEPTH).bytes
-    prefixes = Prefixes(3 * size, SIZE)
-    old, new = branches(PREAMBLE + (1, 2)), branches((7,) * 9)
-    for prompt in (old, old, new, new):
-        run(prefixes, prompt)
+    x = torch.zeros(1, 2, SIZE, 8)
+    prefixes = Prefixes(3 * KeyBlock(((x, x),) * DEPTH, DEPTH).bytes, SIZE)
+    old, new = branches(tuple(range(10, 21))), branches((7,) * 9)
+    assert computed(prefixes, old) == len(grow(old))
+    for prompt in (old, new, new):
+        computed(prefixes, prompt)
     assert len(prefixes) == 3
     assert computed(prefixes, new) == len(grow(new)) - 2 * SIZE
     assert computed(prefixes, old) == len(grow(old)) - SIZE  # its first block is still cached
@@ -145,13 +129,10 @@ def test_the_cache_is_cleared_when_memory_runs_out(monkeypatch):
     assert len(list(tracer.correct_many(items))) == len(items) and len(calls) == 3
 
 
-def test_models_in_memory_have_no_cache_by_default():
+def test_only_a_loaded_model_that_passes_the_check_has_a_cache(monkeypatch):
     assert Tracer(build("llama"), tokenizer(), invariant=0.5).backbone.prefixes is None
     assert Tracer.demo().backbone.prefixes.budget == 2**28
     assert Tracer.demo(prefix_cache=0).backbone.prefixes is None
-
-
-def test_a_model_that_fails_the_cache_check_has_no_cache(monkeypatch):
     monkeypatch.setattr(check, "_cached_difference", lambda *_: 1.0)
     tracer = Tracer(build("llama"), tokenizer(), invariant=0.5, prefix_cache=1)
     assert tracer.backbone.road == "packed" and tracer.checked.kept == 1.0
@@ -163,22 +144,12 @@ def branches(prompt: tuple[int, ...]) -> list[Branch]:
     return [Branch(prompt + end, len(prompt)) for end in ((30, 31), (32,))]
 
 
-def block_of(depth: int, tokens: int = SIZE) -> KeyBlock:
-    x = torch.zeros(1, 2, tokens, 8)
-    return KeyBlock(tuple((x, x) for _ in range(depth)), depth)
-
-
-def run(prefixes: Prefixes, some: Iterable[Branch], rope: int = 0, depth: int = DEPTH) -> PackedRow:
-    """Compute a row as a model would."""
-    row = prefixes.row(grow(list(some)), rope, depth)
-    for _ in range(depth):
+def computed(prefixes: Prefixes, some: list[Branch]) -> int:
+    """Compute a row as a model would, and return the number of computed nodes."""
+    row = prefixes.row(grow(some), 0, DEPTH)
+    for _ in range(DEPTH):
         x = torch.zeros(1, 2, len(row.nodes), 8)
         key, _ = row.extend(x, x)
-        assert key.shape[2] == len(row.forest) == len(row.keys)
-    prefixes.keep(row, depth)
-    return row
-
-
-def computed(prefixes: Prefixes, some: Iterable[Branch], **options: int) -> int:
-    """Return the number of computed nodes of a row."""
-    return len(run(prefixes, some, **options).nodes)
+        assert key.shape[2] == len(row.forest)
+    prefixes.keep(row, DEPTH)
+    return len(row.nodes)

@@ -1,7 +1,6 @@
 """SmolLM2-135M-Instruct in 4 bits, the one real model here; skipped if it is missing."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -26,17 +25,12 @@ def tracer(once: Callable[[LoadOptions], Tracer]) -> Tracer:
     return once(LoadOptions("lastword/smollm2-135m"))
 
 
-@pytest.fixture(scope="module")
-def path() -> Path:
-    return named.locate("smollm2-135m")
-
-
-def test_the_invariant_agrees_with_the_loaded_model(tracer, path):
+def test_the_invariant_agrees_with_the_loaded_model(tracer):
     loaded = model_invariant(tracer.backbone.model, theta=Theta())
     assert tracer.invariant == loaded.value == pytest.approx(1.4326523775, abs=1e-9)
     assert loaded.branch(Theta().tau_I) == "mix"
     with pytest.raises(InvariantError, match="load it"):
-        read_invariant(path, theta=Theta())
+        read_invariant(MODEL.path, theta=Theta())
 
 
 def test_the_record_names_the_file(tracer):
