@@ -12,6 +12,7 @@ from families import (
     DYNAMIC_BOUNDARY,
     FAMILIES,
     LONGROPE_BOUNDARY,
+    PACKED,
     VOCAB,
     build,
     enliven,
@@ -42,10 +43,8 @@ from lastword.text.forest import build as grow
 # The value is set because I(M) of the weights does not matter here.
 INVARIANT = 0.5
 
-every_family = pytest.mark.parametrize("name", FAMILIES)
 # One per kind of attention. Opening a model compares its roads on other texts too.
 KINDS = ["llama", "mistral-sliding", "gemma2", "gpt_oss", "deepseek_v3", "gpt2", "opt-projected"]
-PACKED = [name for name, family in FAMILIES.items() if family.packs]
 
 
 @cache
@@ -57,36 +56,30 @@ def read_all(tracer: Tracer, items: list[Item]):
     return list(tracer.correct_many(items, read="all"))
 
 
-def model_score(model, sequence: tuple[int, ...], boundary: int) -> float:
-    """Return the mean log-probability of a candidate by the model's logits."""
-    with torch.no_grad():
-        logits = model(input_ids=torch.tensor([sequence[:-1]])).logits[0, boundary - 1 :]
-    tokens = torch.tensor(sequence[boundary:])
-    return float(logits.double().log_softmax(-1).gather(1, tokens[:, None]).mean())
+def read_plain(tracer: Tracer, items: list[Item]):
+    plain = copy.copy(tracer)
+    plain.model = copy.copy(tracer.model)
+    plain.model.backbone = tracer.backbone.on("plain")
+    return read_all(plain, items)
 
 
-@every_family
-def test_the_last_depth_agrees_with_the_models_logits(name):
-    tracer, items = tracer_of(name), random_items(1, 2)
-    assert (tracer.backbone.road != "plain") == FAMILIES[name].packs
-    for item, decision in zip(tracer.encode(items), read_all(tracer, items), strict=True):
-        pairs = zip(item.prompt.sequences, item.prompt.boundaries, strict=True)
-        expected = [model_score(tracer.backbone.model, s, b) for s, b in pairs]
-        assert decision.base_scores == pytest.approx(expected, abs=5e-5)
-        assert np.array_equal(decision.trajectory[:, tracer.backbone.depth], decision.base_scores)
+def expected_trajectories(name: str, items: list[Item]) -> list[np.ndarray]:
+    """Return the trajectories of a new model, each text alone, by its own norm and head."""
+    encoded, blocks = tracer_of(name).encode(items), FAMILIES[name].blocks
+    prompts = [(e.prompt.sequences, e.prompt.boundaries) for e in encoded]
+    reads = [reference.read_item(build(name), blocks, *prompt) for prompt in prompts]
+    return [np.array([reference.candidate_scores(z, t) for z, t in read]) for read in reads]
 
 
 @pytest.mark.parametrize("name", by_night(FAMILIES, [*KINDS, "bloom", "lfm2", "mamba"]))
 def test_every_depth_agrees_with_the_models_norm_and_head_on_its_state(name):
-    tracer, items = tracer_of(name), random_items(2, 1, candidates=(3, 3))
-    encoded, decision = tracer.encode(items)[0], read_all(tracer, items)[0]
-    pristine, blocks = build(name), FAMILIES[name].blocks
-    read = reference.read_item(
-        pristine, blocks, encoded.prompt.sequences, encoded.prompt.boundaries
-    )
-    expected = np.array([reference.candidate_scores(z, tokens) for z, tokens in read])
+    tracer, items = tracer_of(name), random_items(2, 2, candidates=(3, 3))
+    assert (tracer.backbone.road != "plain") == FAMILIES[name].packs
     tolerance = 1e-3 if name == "mamba" else 1e-4  # state spaces accumulate noise over the text
-    assert decision.trajectory == pytest.approx(expected, abs=tolerance)
+    for a, b in zip(read_all(tracer, items), expected_trajectories(name, items), strict=True):
+        assert a.trajectory == pytest.approx(b, abs=tolerance)
+        assert a.base_scores == pytest.approx(b[:, -1], abs=tolerance / 2)
+        assert np.array_equal(a.trajectory[:, tracer.backbone.depth], a.base_scores)
 
 
 @pytest.mark.parametrize("name", by_night(PACKED, KINDS))
@@ -94,9 +87,7 @@ def test_packed_and_plain_roads_agree(name):
     tracer = tracer_of(name)
     # Prompts longer than every sliding window, but with one kind of rope scaling.
     items = random_items(3, 3, prompt=(10, 14))
-    packed = read_all(tracer, items)
-    plain = read_plain(tracer, items)
-    for a, b in zip(packed, plain, strict=True):
+    for a, b in zip(read_all(tracer, items), read_plain(tracer, items), strict=True):
         assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4)
         assert a.t_scores == pytest.approx(b.t_scores, abs=1e-4)
 
@@ -107,39 +98,15 @@ def test_a_row_of_many_tiles_agrees_with_the_plain_road(name, monkeypatch):
     tracer, items = tracer_of(name), random_items(7, 24, candidates=(3, 6), prompt=(6, 30))
     forest = grow([b for e in tracer.encode(items) for p in e.prompts for b in p.branches])
     assert len(tiles(forest.positions, 64)) > 3 and tracer.batch_tokens > len(forest)
-    packed, plain = (read(tracer, items) for read in (read_all, read_plain))
-    for a, b in zip(packed, plain, strict=True):
+    for a, b in zip(read_all(tracer, items), read_plain(tracer, items), strict=True):
         assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4)
-
-
-@pytest.mark.parametrize("name", ["llama", "mistral-sliding", "gemma2", "gpt2"])
-def test_means_over_texts_of_many_tiles_agree_with_the_plain_road(name):
-    tracer, draw = tracer_of(name), np.random.default_rng(0)
+    # Means over texts.
+    draw = np.random.default_rng(0)
     lengths = draw.integers(1, 30, size=24)
     texts = [Branch((*draw.integers(3, 60, size=n + 1).tolist(),), 1) for n in lengths]
     assert len(tiles(grow(texts).positions, TILE_POOLED)) > 3
     packed, plain = (tracer.backbone.on(r).pooled(texts, [1, 4]) for r in ("packed", "plain"))
     assert packed == pytest.approx(plain, abs=1e-4)
-
-
-def test_an_attention_that_the_model_does_not_use_is_refused():
-    message = refusal(InputError, build("llama"), invariant=INVARIANT, attention="eager")
-    assert (
-        "the attention sdpa, not eager" in message and "set_attn_implementation('eager')" in message
-    )
-    model = build("llama")
-    model.set_attn_implementation("eager")
-    tracer = Tracer(model, tokenizer(), invariant=INVARIANT, attention="eager")
-    assert tracer.describe()["attention"] == "eager"
-    model.set_attn_implementation("flex_attention")
-    assert "choose sdpa or eager" in refusal(InputError, model, invariant=INVARIANT)
-
-
-def read_plain(tracer: Tracer, items: list[Item]):
-    plain = copy.copy(tracer)
-    plain.model = copy.copy(tracer.model)
-    plain.model.backbone = tracer.backbone.on("plain")
-    return read_all(plain, items)
 
 
 # --- rope that depends on the batch (method, section 2): long and short lengths never meet ---
@@ -164,16 +131,10 @@ def test_every_item_has_the_scores_of_running_alone_in_a_new_model(name):
     items = [item_of(edge + 9), item_of(edge), item_of(edge + 3), item_of(10), item_of(edge + 1)]
     items += [item_of(edge - 2, candidates=3, longer=6), item_of(edge - 1)]
     together = read_all(Tracer(build(name), tokenizer(), invariant=INVARIANT), items)
-    used = tracer_of(name)
-    in_turn = [read_all(used, [item])[0] for item in items]
-    for item, encoded, a, b in zip(items, used.encode(items), together, in_turn, strict=True):
-        blocks, pristine = FAMILIES[name].blocks, build(name)
-        read = reference.read_item(
-            pristine, blocks, encoded.prompt.sequences, encoded.prompt.boundaries
-        )
-        alone = np.array([reference.candidate_scores(z, tokens) for z, tokens in read])
-        assert a.trajectory == pytest.approx(alone, abs=1e-4), item.id
-        assert b.trajectory == pytest.approx(alone, abs=1e-4), item.id
+    in_turn = [read_all(tracer_of(name), [item])[0] for item in items]
+    for a, b, alone in zip(together, in_turn, expected_trajectories(name, items), strict=True):
+        assert a.trajectory == pytest.approx(alone, abs=1e-4), a.id
+        assert b.trajectory == pytest.approx(alone, abs=1e-4), a.id
 
 
 # --- refusals: one line each ---
@@ -187,17 +148,22 @@ def refusal(error: type[Exception], model, **options) -> str:
     return message
 
 
-def test_a_model_needs_at_least_three_blocks():
-    for depth in (1, 2):
-        message = refusal(UnsupportedModelError, build("llama", num_hidden_layers=depth))
-        assert f"{depth} blocks" in message and "at least 3" in message
+def test_an_attention_that_the_model_does_not_use_is_refused():
+    message = refusal(InputError, build("llama"), invariant=INVARIANT, attention="eager")
+    assert (
+        "the attention sdpa, not eager" in message and "set_attn_implementation('eager')" in message
+    )
+    model = build("llama")
+    model.set_attn_implementation("flex_attention")
+    assert "choose sdpa or eager" in refusal(InputError, model, invariant=INVARIANT)
+
+
+def test_a_model_needs_three_blocks_and_an_invariant():
+    assert "2 blocks" in refusal(UnsupportedModelError, build("llama", num_hidden_layers=2))
     tracer = Tracer(build("llama", num_hidden_layers=3), tokenizer(), invariant=2.0)
     items = random_items(5, 3)
     for item, decision in zip(items, tracer.correct_many(items), strict=True):
         assert decision.answer in item.candidates
-
-
-def test_a_model_without_projections_needs_an_invariant():
     assert "invariant=VALUE" in refusal(InvariantError, build("mamba"))
     assert tracer_of("mamba").invariant == INVARIANT
 
@@ -225,6 +191,20 @@ def gpt() -> PreTrainedModel:
     return OpenAIGPTLMHeadModel(OpenAIGPTConfig(vocab_size=VOCAB, n_embd=16, n_layer=4, n_head=2))
 
 
+def louder() -> PreTrainedModel:
+    """Its forward pass changes the states between norm and logits in an unknown way."""
+    model = build("llama")
+    forward = model.model.forward
+
+    def changed(*args, **kwargs):
+        output = forward(*args, **kwargs)
+        output.last_hidden_state = output.last_hidden_state * 1.5
+        return output
+
+    model.model.forward = changed
+    return model
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -234,6 +214,7 @@ def gpt() -> PreTrainedModel:
         (lambda: build("gemma3_text", use_bidirectional_attention=True), "tokens after it"),
         (xlnet, "in its batch"),
         (gpt, "OpenAIGPTLMHeadModel"),
+        (louder, "LlamaForCausalLM"),
     ],
 )
 def test_unsupported_models_are_refused(make, words):
@@ -250,28 +231,12 @@ class ScaledByTheTrunk(LlamaForCausalLM):
 
 
 def test_the_readout_applies_a_constant_of_the_trunk():
-    model = build("llama")
+    plain, model = tracer_of("llama"), build("llama")
     model.__class__ = ScaledByTheTrunk
     model.model.multiplier = 0.25
-    tracer, items = Tracer(model, tokenizer(), invariant=1.0), random_items(1, 2)
-    for item, decision in zip(tracer.encode(items), read_all(tracer, items), strict=True):
-        pairs = zip(item.prompt.sequences, item.prompt.boundaries, strict=True)
-        expected = [model_score(model, s, b) for s, b in pairs]
-        assert decision.base_scores == pytest.approx(expected, abs=5e-5)
-
-
-def test_a_head_that_the_readout_does_not_reproduce_is_refused():
-    # The forward pass changes the states between norm and logits in an unknown way.
-    model = build("llama")
-    forward = model.model.forward
-
-    def louder(*args, **kwargs):
-        output = forward(*args, **kwargs)
-        output.last_hidden_state = output.last_hidden_state * 1.5
-        return output
-
-    model.model.forward = louder
-    assert "LlamaForCausalLM" in refusal(UnsupportedModelError, model, invariant=1.0)
+    tracer, states = Tracer(model, tokenizer(), invariant=1.0), torch.randn(3, 32)
+    expected = 0.25 * plain.readout.logits(states)
+    assert torch.allclose(tracer.readout.logits(states), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["gemma2", "llama-dynamic"])
