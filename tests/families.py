@@ -14,11 +14,9 @@ Families without a packed row, and why (transformers 5.23):
 
 import math
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -39,37 +37,30 @@ DEPTH = 6
 CONTEXT = 192
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(NamedTuple):
     """One tiny architecture, and its expected properties.
 
     Attributes:
-        name: Name in the tests; the model_type unless a variant.
-        model_type: transformers' model_type.
         options: Keyword arguments of the config.
         blocks: Path of the list of transformer blocks.
-        norm: Path of the final norm; None if the family has none.
         packs: Whether the prefix forest can be run as one packed row.
         invariant: Whether I(M) is defined (every block read has K, V and O).
-        rotary: Whether positions are only rotary, so that depth 0 depends on one token.
-        build: Config to model; None is `AutoModelForCausalLM.from_config`.
+        model_type: transformers' model_type, if it is not the name in the tests.
     """
 
-    name: str
-    model_type: str
     options: dict[str, Any]
     blocks: str = "model.layers"
-    norm: str | None = "model.norm"
     packs: bool = True
     invariant: bool = True
-    rotary: bool = True
-    build: Callable[[Any], PreTrainedModel] | None = field(default=None)
+    model_type: str = ""
 
 
 IDS = {"vocab_size": VOCAB, "bos_token_id": 1, "eos_token_id": 2}
 _TRUNK = IDS | {"hidden_size": WIDTH, "num_hidden_layers": DEPTH}
-_OPT = _TRUNK | {"num_attention_heads": 4, "max_position_embeddings": CONTEXT, "pad_token_id": 0}
-COMMON = _OPT | {"intermediate_size": 48, "num_key_value_heads": 2}
+_HEADS = _TRUNK | {"num_attention_heads": 4, "max_position_embeddings": CONTEXT, "pad_token_id": 0}
+_OPT = _HEADS | {"ffn_dim": 48}
+_BLOOM = {"hidden_size": WIDTH, "n_layer": DEPTH, "n_head": 4}
+COMMON = _HEADS | {"intermediate_size": 48, "num_key_value_heads": 2}
 _HEAD_DIM = COMMON | {"head_dim": 8}
 _FULL_HEADS = COMMON | {"num_key_value_heads": 4}
 _PATTERN = ["sliding_attention", "full_attention"] * (DEPTH // 2)
@@ -80,177 +71,94 @@ _MLA = _FULL_HEADS | _LATENT | _ROUTED | _MOE | {"v_head_dim": 8, "first_k_dense
 _GPT2 = IDS | {"n_embd": WIDTH, "n_layer": DEPTH, "n_head": 4, "n_positions": CONTEXT}
 _VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 8}
 _VISION |= {"num_attention_heads": 2, "image_size": 28, "patch_size": 14}
-LONGROPE_BOUNDARY = 32
-_LONGROPE = {
-    "rope_type": "longrope",
-    "rope_theta": 10000.0,
-    "short_factor": [1.0, 1.1, 1.2, 1.3],
-    "long_factor": [1.5, 2.5, 4.0, 6.0],
-    "original_max_position_embeddings": LONGROPE_BOUNDARY,
-}
-DYNAMIC_BOUNDARY = 32
-_DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}
-_YARN = {
-    "rope_type": "yarn",
-    "rope_theta": 10000.0,
-    "factor": 12.0,
-    "original_max_position_embeddings": 16,
-    "llama_4_scaling_beta": 0.4,
-}
-
-
-def _mistral3(config: Any) -> PreTrainedModel:
-    return Mistral3ForConditionalGeneration._from_config(config)
-
-
+LONGROPE_BOUNDARY = DYNAMIC_BOUNDARY = 32
+_FACTORS = {"short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.5, 2.5, 4.0, 6.0]}
+_PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+_ORIGINAL = {"original_max_position_embeddings": LONGROPE_BOUNDARY}
+_LONGROPE = {"rope_parameters": _PLAIN_ROPE | _FACTORS | _ORIGINAL | {"rope_type": "longrope"}}
+_LONGROPE |= _ORIGINAL
+_DYNAMIC = {"rope_parameters": _PLAIN_ROPE | {"rope_type": "dynamic", "factor": 4.0}}
+_DYNAMIC |= {"max_position_embeddings": DYNAMIC_BOUNDARY}
+_YARN = _PLAIN_ROPE | {"rope_type": "yarn", "factor": 12.0, "llama_4_scaling_beta": 0.4}
+_YARN |= {"original_max_position_embeddings": 16}
 _SLIDING = {"sliding_window": 7, "layer_types": _PATTERN}
 _CAPPED = {"final_logit_softcapping": 5.0, "attn_logit_softcapping": 20.0}
 _GEMMA = _HEAD_DIM | _SLIDING | {"query_pre_attn_scalar": 8}
 _UNSLID = {"sliding_window": None}
 _IMAGE = {f"{name}_token_index": VOCAB - n for n, name in enumerate(("image", "boi", "eoi"), 1)}
 _GEMMA3 = {"vision_config": _VISION | {"model_type": "siglip_vision_model"}} | _IMAGE
+_MISTRAL = _HEAD_DIM | _UNSLID | {"model_type": "mistral"}
 _MISTRAL3 = {"vision_config": _VISION | {"model_type": "pixtral"}, "image_token_index": VOCAB - 1}
-_ORIGINAL = {"original_max_position_embeddings": LONGROPE_BOUNDARY}
-_PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 _EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 _NEO: Any = {"num_layers": DEPTH, "num_heads": 4, "hidden_size": WIDTH, "window_size": 7}
 _NEO |= {"attention_types": [[["global", "local"], DEPTH // 2]], "max_position_embeddings": CONTEXT}
 _MULTIPLIED = {"embedding_multiplier": 2.0, "residual_multiplier": 0.7, "attention_multiplier": 0.4}
 _ROTATED, _ALIBI = {"alibi": False}, {"alibi": True, "multi_query": False}
-_OLD, _NEW = {"new_decoder_architecture": False}, {"new_decoder_architecture": True}
+_OLD = {"new_decoder_architecture": False}
+_NEW = {"new_decoder_architecture": True, "num_kv_heads": 2}
 _CHUNKED = _EXPERTS | {"attention_chunk_size": 8, "intermediate_size_mlp": 48, "moe_layers": [1]}
 _CONVS = {"layer_types": ["conv", "full_attention"] * (DEPTH // 2), "conv_L_cache": 3}
-# Paths of blocks and final norms.
-_AT_H: Any = {"blocks": "transformer.h", "norm": "transformer.ln_f"}
-_INSIDE: Any = {"blocks": "model.language_model.layers", "norm": "model.language_model.norm"}
-_OPT_AT: Any = {"blocks": "model.decoder.layers", "rotary": False}
-_PLAIN_ROAD: Any = {"packs": False, "invariant": False}
+# Paths of blocks.
+_AT_H, _INSIDE, _DECODER = "transformer.h", "model.language_model.layers", "model.decoder.layers"
 
 FAMILIES: dict[str, Family] = {
-    f.name: f
-    for f in (
-        Family("llama", "llama", _HEAD_DIM),
-        Family(
-            "llama-dynamic",
-            "llama",
-            COMMON | {"rope_parameters": _DYNAMIC, "max_position_embeddings": DYNAMIC_BOUNDARY},
-        ),
-        Family("llama-tied", "llama", COMMON | {"tie_word_embeddings": True}),
-        Family("mistral", "mistral", COMMON | _UNSLID),
-        Family("mistral-sliding", "mistral", COMMON | {"sliding_window": 7}),
-        Family("mixtral", "mixtral", COMMON | {"num_local_experts": 4}),
-        Family("qwen2", "qwen2", COMMON),
-        Family("qwen3", "qwen3", _HEAD_DIM),
-        Family("qwen3_moe", "qwen3_moe", _HEAD_DIM | _MOE | {"num_experts": 4}),
-        Family("gemma2", "gemma2", _GEMMA | _CAPPED),
-        Family("gemma3_text", "gemma3_text", _GEMMA),
-        Family(
-            "gemma3",
-            "gemma3",
-            {"text_config": _GEMMA, "mm_tokens_per_image": 4} | _GEMMA3,
-            **_INSIDE,
-        ),
-        Family(
-            "gpt_oss", "gpt_oss", _HEAD_DIM | _SLIDING | _EXPERTS | {"rope_parameters": _PLAIN_ROPE}
-        ),
-        Family("phi3", "phi3", COMMON | _UNSLID),
-        Family(
-            "phi3-longrope", "phi3", COMMON | _UNSLID | _ORIGINAL | {"rope_parameters": _LONGROPE}
-        ),
-        Family("ministral3", "ministral3", _HEAD_DIM | {"rope_parameters": _YARN}),
-        Family(
-            "mistral3",
-            "mistral3",
-            {"text_config": _HEAD_DIM | _UNSLID | {"model_type": "mistral"}} | _MISTRAL3,
-            build=_mistral3,
-            **_INSIDE,
-        ),
-        Family("deepseek_v2", "deepseek_v2", _MLA),
-        Family("deepseek_v3", "deepseek_v3", _MLA),
-        Family("gpt2", "gpt2", _GPT2, rotary=False, **_AT_H),
-        Family(
-            "gpt_neox",
-            "gpt_neox",
-            COMMON | {"rotary_pct": 0.25},
-            blocks="gpt_neox.layers",
-            norm="gpt_neox.final_layer_norm",
-        ),
-        Family("gpt_neo", "gpt_neo", IDS | _NEO, packs=False, rotary=False, **_AT_H),
-        Family(
-            "opt",
-            "opt",
-            _OPT | {"ffn_dim": 48, "word_embed_proj_dim": WIDTH},
-            norm="model.decoder.final_layer_norm",
-            **_OPT_AT,
-        ),
-        Family(
-            "opt-projected",
-            "opt",
-            _OPT | {"ffn_dim": 48, "word_embed_proj_dim": 20, "do_layer_norm_before": False},
-            norm=None,
-            **_OPT_AT,
-        ),
-        # ALiBi: embeddings contain no position, so depth 0 depends on one token here too.
-        Family(
-            "bloom",
-            "bloom",
-            IDS | {"hidden_size": WIDTH, "n_layer": DEPTH, "n_head": 4},
-            packs=False,
-            **_AT_H,
-        ),
-        Family(
-            "falcon",
-            "falcon",
-            COMMON | _ROTATED | _OLD | {"multi_query": True},
-            packs=False,
-            **_AT_H,
-        ),
-        Family("falcon-alibi", "falcon", COMMON | _ALIBI | _OLD, packs=False, **_AT_H),
-        Family(
-            "falcon-new",
-            "falcon",
-            COMMON | _ROTATED | _NEW | {"num_kv_heads": 2},
-            packs=False,
-            **_AT_H,
-        ),
-        Family("cohere", "cohere", COMMON | {"logit_scale": 0.25}),
-        Family("granite", "granite", COMMON | _MULTIPLIED | {"logits_scaling": 3.0}),
-        Family("olmo2", "olmo2", COMMON),
-        Family("stablelm", "stablelm", COMMON),
-        Family("smollm3", "smollm3", COMMON | {"no_rope_layer_interval": 3}),
-        Family("phi", "phi", COMMON, norm="model.final_layernorm"),
-        Family("glm4", "glm4", _HEAD_DIM),
-        Family(
-            "llama4_text",
-            "llama4_text",
-            _HEAD_DIM | _CHUNKED | {"num_experts_per_tok": 1},
-            packs=False,
-        ),
-        Family("lfm2", "lfm2", COMMON | _CONVS, norm="model.embedding_norm", **_PLAIN_ROAD),
-        Family(
-            "mamba",
-            "mamba",
-            _TRUNK | {"state_size": 4},
-            blocks="backbone.layers",
-            norm="backbone.norm_f",
-            **_PLAIN_ROAD,
-        ),
-    )
+    "llama": Family(_HEAD_DIM),
+    "llama-dynamic": Family(COMMON | _DYNAMIC, model_type="llama"),
+    "llama-tied": Family(COMMON | {"tie_word_embeddings": True}, model_type="llama"),
+    "mistral": Family(COMMON | _UNSLID),
+    "mistral-sliding": Family(COMMON | {"sliding_window": 7}, model_type="mistral"),
+    "mixtral": Family(COMMON | {"num_local_experts": 4}),
+    "qwen2": Family(COMMON),
+    "qwen3": Family(_HEAD_DIM),
+    "qwen3_moe": Family(_HEAD_DIM | _MOE | {"num_experts": 4}),
+    "gemma2": Family(_GEMMA | _CAPPED),
+    "gemma3_text": Family(_GEMMA),
+    "gemma3": Family(_GEMMA3 | {"text_config": _GEMMA, "mm_tokens_per_image": 4}, _INSIDE),
+    "gpt_oss": Family(_HEAD_DIM | _SLIDING | _EXPERTS | {"rope_parameters": _PLAIN_ROPE}),
+    "phi3": Family(COMMON | _UNSLID),
+    "phi3-longrope": Family(COMMON | _UNSLID | _LONGROPE, model_type="phi3"),
+    "ministral3": Family(_HEAD_DIM | {"rope_parameters": _YARN}),
+    "mistral3": Family(_MISTRAL3 | {"text_config": _MISTRAL}, _INSIDE),
+    "deepseek_v2": Family(_MLA),
+    "deepseek_v3": Family(_MLA),
+    "gpt2": Family(_GPT2, _AT_H),
+    "gpt_neox": Family(COMMON | {"rotary_pct": 0.25}, "gpt_neox.layers"),
+    "gpt_neo": Family(IDS | _NEO, _AT_H, packs=False),
+    "opt": Family(_OPT | {"word_embed_proj_dim": WIDTH}, _DECODER),
+    "opt-projected": Family(
+        _OPT | {"word_embed_proj_dim": 20, "do_layer_norm_before": False},
+        _DECODER,
+        model_type="opt",
+    ),
+    "bloom": Family(IDS | _BLOOM, _AT_H, packs=False),
+    "falcon": Family(COMMON | _ROTATED | _OLD | {"multi_query": True}, _AT_H, packs=False),
+    "falcon-alibi": Family(COMMON | _ALIBI | _OLD, _AT_H, packs=False, model_type="falcon"),
+    "falcon-new": Family(COMMON | _ROTATED | _NEW, _AT_H, packs=False, model_type="falcon"),
+    "cohere": Family(COMMON | {"logit_scale": 0.25}),
+    "granite": Family(COMMON | _MULTIPLIED | {"logits_scaling": 3.0}),
+    "olmo2": Family(COMMON),
+    "stablelm": Family(COMMON),
+    "smollm3": Family(COMMON | {"no_rope_layer_interval": 3}),
+    "phi": Family(COMMON),
+    "glm4": Family(_HEAD_DIM),
+    "llama4_text": Family(_HEAD_DIM | _CHUNKED | {"num_experts_per_tok": 1}, packs=False),
+    "lfm2": Family(COMMON | _CONVS, packs=False, invariant=False),
+    "mamba": Family(_TRUNK | {"state_size": 4}, "backbone.layers", packs=False, invariant=False),
 }
+PACKED = tuple(name for name, family in FAMILIES.items() if family.packs)
 
-PACKED = tuple(f.name for f in FAMILIES.values() if f.packs)
-PLAIN = tuple(f.name for f in FAMILIES.values() if not f.packs)
+
+def type_of(name: str) -> str:
+    """Return transformers' model type of a family."""
+    return FAMILIES[name].model_type or name
 
 
 def config_of(name: str, **overrides: Any) -> Any:
     """Return the config of a tiny model; overrides apply to the text part of a wrapper."""
-    family = FAMILIES[name]
-    options = dict(family.options)
+    options = FAMILIES[name].options
     if "text_config" in options:
-        options["text_config"] = options["text_config"] | overrides
-    else:
-        options |= overrides
-    return AutoConfig.for_model(family.model_type, **options)
+        overrides = {"text_config": options["text_config"] | overrides}
+    return AutoConfig.for_model(type_of(name), **options | overrides)
 
 
 def build(
@@ -265,8 +173,9 @@ def build(
         overrides: Options of the (text) config that replace the family's.
     """
     torch.manual_seed(seed)
-    config = config_of(name, **overrides)
-    model = (FAMILIES[name].build or AutoModelForCausalLM.from_config)(config)
+    own: Any = {"mistral3": Mistral3ForConditionalGeneration._from_config}
+    make = own.get(name, AutoModelForCausalLM.from_config)
+    model: PreTrainedModel = make(config_of(name, **overrides))
     enliven(model, seed)
     return model.to(dtype).eval()
 

@@ -25,7 +25,7 @@ from lastword.model.weights.layouts import (
 )
 from lastword.rule.theta import Theta
 
-DEFINED = [f.name for f in families.FAMILIES.values() if f.invariant]
+DEFINED = [name for name, f in families.FAMILIES.items() if f.invariant]
 WIDTH = families.WIDTH
 
 
