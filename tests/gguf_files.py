@@ -5,10 +5,8 @@ numpy, independent of the code that reads them. The vocabulary is bytes and pair
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import families
 import gguf
@@ -26,8 +24,8 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 _PLAIN = families.COMMON | {"intermediate_size": 64}
-_HEAD_DIM = {"head_dim": 16}
-_ROTARY = {"rope_parameters": {"rope_type": "default", "rope_theta": 50000.0}}
+_HEAD_DIM = _PLAIN | {"head_dim": 16}
+_ROTARY = _PLAIN | {"rope_parameters": {"rope_type": "default", "rope_theta": 50000.0}}
 _MOE = {"moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2}
 _GPT2 = families.IDS | {"n_embd": families.WIDTH, "n_layer": families.DEPTH, "n_head": 4}
 
@@ -39,22 +37,6 @@ def _rotary_rows(array: Array, heads: int) -> Array:
     return swapped.reshape(array.shape)
 
 
-def _queries(array: Array, config: Any) -> Array:
-    return _rotary_rows(array, config.num_attention_heads)
-
-
-def _keys(array: Array, config: Any) -> Array:
-    return _rotary_rows(array, config.num_key_value_heads)
-
-
-def _transposed(array: Array, _: Any) -> Array:
-    return array.T
-
-
-def _plus_one(array: Array, _: Any) -> Array:
-    return array + 1
-
-
 def _ungrouped(array: Array, config: Any) -> Array:
     """Reorder q, k, v per head to all q, all k, all v."""
     heads = config.num_attention_heads
@@ -62,68 +44,45 @@ def _ungrouped(array: Array, config: Any) -> Array:
     return grouped.swapaxes(0, 1).reshape(array.shape)
 
 
-_PERMUTED: dict[str, Change] = {"attn_q": _queries, "attn_k": _keys}
-_NORMS: dict[str, Change] = {"norm.weight": _plus_one}
+_PERMUTED: dict[str, Change] = {
+    "attn_q": lambda array, config: _rotary_rows(array, config.num_attention_heads),
+    "attn_k": lambda array, config: _rotary_rows(array, config.num_key_value_heads),
+}
+_NORMS: dict[str, Change] = {"norm.weight": lambda array, _: array + 1}
 _CONV: dict[str, Change] = {
-    f"{name}.weight": _transposed for name in ("attn_qkv", "attn_output", "ffn_up", "ffn_down")
+    f"{name}.weight": lambda array, _: array.T
+    for name in ("attn_qkv", "attn_output", "ffn_up", "ffn_down")
 }
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """One architecture.
 
     Attributes:
-        name: llama.cpp's name.
         model_type: transformers' name.
         options: Options of the config.
         changes: The converter's changes to tensors, by a part of llama.cpp's name.
-        keys: Further keys of the header, from the config.
     """
 
-    name: str
     model_type: str
-    options: dict[str, Any] = field(default_factory=lambda: _PLAIN)
-    changes: dict[str, Change] = field(default_factory=dict)
-    keys: Callable[[Any], dict[str, Any]] = lambda _: {}
+    options: dict[str, Any] = _PLAIN
+    changes: dict[str, Change] = {}  # noqa: RUF012 - never changed
 
 
-def _key_length(config: Any) -> dict[str, Any]:
-    return {"attention.key_length": config.head_dim, "attention.value_length": config.head_dim}
-
-
-def _windowed(config: Any) -> dict[str, Any]:
-    return _key_length(config) | {"attention.sliding_window": config.sliding_window}
-
-
-def _experts(config: Any) -> dict[str, Any]:
-    counts = {"expert_count": config.num_experts, "expert_used_count": config.num_experts_per_tok}
-    return _key_length(config) | counts | {"expert_feed_forward_length": 32}
-
-
-KINDS: dict[str, Kind] = {
-    kind.name: kind
-    for kind in (
-        Kind("llama", "llama", _PLAIN | _ROTARY, _PERMUTED),
-        Kind("qwen2", "qwen2", _PLAIN | _ROTARY),
-        Kind("qwen3", "qwen3", _PLAIN | _HEAD_DIM | _ROTARY, keys=_key_length),
-        Kind(
-            "qwen3moe",
-            "qwen3_moe",
-            _PLAIN | _HEAD_DIM | _ROTARY | _MOE | {"norm_topk_prob": True},
-            keys=_experts,
-        ),
-        Kind("gemma2", "gemma2", _PLAIN | _HEAD_DIM | {"sliding_window": 8}, _NORMS, _windowed),
-        Kind(
-            "gemma3", "gemma3_text", _PLAIN | _HEAD_DIM | {"sliding_window": 8}, _NORMS, _windowed
-        ),
-        Kind("phi3", "phi3", _PLAIN | _ROTARY),
-        Kind("gpt2", "gpt2", _GPT2, _CONV),
-        Kind("bloom", "bloom", _GPT2, {"attn_qkv": _ungrouped}),
-        Kind("stablelm", "stablelm", _PLAIN),
-        Kind("starcoder2", "starcoder2", _PLAIN | _ROTARY),
-        Kind("nemotron", "nemotron", _PLAIN, _NORMS),
-    )
+# By llama.cpp's name.
+KINDS = {
+    "llama": Kind("llama", _ROTARY, _PERMUTED),
+    "qwen2": Kind("qwen2", _ROTARY),
+    "qwen3": Kind("qwen3", _HEAD_DIM | _ROTARY),
+    "qwen3moe": Kind("qwen3_moe", _HEAD_DIM | _ROTARY | _MOE | {"norm_topk_prob": True}),
+    "gemma2": Kind("gemma2", _HEAD_DIM | {"sliding_window": 8}, _NORMS),
+    "gemma3": Kind("gemma3_text", _HEAD_DIM | {"sliding_window": 8}, _NORMS),
+    "phi3": Kind("phi3", _ROTARY),
+    "gpt2": Kind("gpt2", _GPT2, _CONV),
+    "bloom": Kind("bloom", _GPT2, {"attn_qkv": _ungrouped}),
+    "stablelm": Kind("stablelm"),
+    "starcoder2": Kind("starcoder2", _ROTARY),
+    "nemotron": Kind("nemotron", _PLAIN, _NORMS),
 }
 
 
@@ -131,7 +90,7 @@ def build(kind: str, *, seed: int = 0, **overrides: Any) -> PreTrainedModel:
     """Return a tiny random model of the architecture in float32."""
     chosen = KINDS[kind]
     config = AutoConfig.for_model(chosen.model_type, **chosen.options | overrides)
-    model = AutoModelForCausalLM.from_config(config)
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
     families.enliven(model, seed)
     return model.eval()
 
@@ -161,7 +120,12 @@ def write(
         _add(writer, key, value)
     _add_tokenizer(writer)
     for name, array in (dict(tensors(kind, model)) | (extra or {})).items():
-        _add_tensor(writer, name, np.ascontiguousarray(array), stored)
+        array = np.ascontiguousarray(array, dtype=np.float32)
+        if array.ndim < 2 or stored == "F32":
+            writer.add_tensor(name, array)
+        else:
+            form = GGMLQuantizationType[stored]
+            writer.add_tensor(name, gguf.quantize(array, form), raw_dtype=form)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -172,7 +136,8 @@ def write(
 def tensors(kind: str, model: PreTrainedModel) -> Iterator[tuple[str, Array]]:
     """Yield llama.cpp's names and arrays of a model, with the converter's changes."""
     config, state = model.config, model.state_dict()
-    name_of = partial(gguf.get_tensor_name_map(_architecture(kind), families.DEPTH).get_name)
+    architecture = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == kind)
+    name_of = gguf.get_tensor_name_map(architecture, families.DEPTH).get_name
     for name, tensor in state.items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
@@ -195,51 +160,42 @@ def tensors(kind: str, model: PreTrainedModel) -> Iterator[tuple[str, Array]]:
         yield f"{target}.{leaf}", array
 
 
-def _architecture(kind: str) -> Any:
-    return next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == kind)
-
-
 def _header(kind: str, config: Any) -> dict[str, Any]:
-    rotary = getattr(config, "rope_parameters", None) or {}
-    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-    keys: dict[str, Any] = {
+    """Return the keys of the architecture; None for those that its config lacks."""
+
+    def of(*names: str) -> Any:
+        return next((getattr(config, name) for name in names if hasattr(config, name)), None)
+
+    head, rotary = of("head_dim"), of("rope_parameters") or {}
+    experts = of("num_experts")
+    keys = {
         "block_count": config.num_hidden_layers,
         "embedding_length": config.hidden_size,
-        "feed_forward_length": inner,
-        "context_length": config.max_position_embeddings
-        if hasattr(config, "max_position_embeddings")
-        else 2048,
+        "feed_forward_length": of("intermediate_size") or 4 * config.hidden_size,
+        "context_length": of("max_position_embeddings") or 2048,
         "attention.head_count": config.num_attention_heads,
-        "attention.head_count_kv": getattr(config, "num_key_value_heads", None),
+        "attention.head_count_kv": of("num_key_value_heads"),
         "rope.freq_base": rotary.get("rope_theta"),
-        "rope.dimension_count": getattr(config, "head_dim", None)
-        or config.hidden_size // config.num_attention_heads,
-        "attention.layer_norm_rms_epsilon": getattr(config, "rms_norm_eps", None),
-        "attention.layer_norm_epsilon": next(
-            (
-                getattr(config, name)
-                for name in ("layer_norm_epsilon", "layer_norm_eps", "norm_epsilon", "norm_eps")
-                if hasattr(config, name)
-            ),
-            None,
+        "rope.dimension_count": head or config.hidden_size // config.num_attention_heads,
+        "attention.layer_norm_rms_epsilon": of("rms_norm_eps"),
+        "attention.layer_norm_epsilon": of(
+            "layer_norm_epsilon", "layer_norm_eps", "norm_epsilon", "norm_eps"
         ),
         "vocab_size": config.vocab_size,
+        "attention.key_length": head,
+        "attention.value_length": head,
+        "attention.sliding_window": of("sliding_window") if kind.startswith("gemma") else None,
+        "expert_count": experts,
+        "expert_used_count": None if experts is None else config.num_experts_per_tok,
+        "expert_feed_forward_length": None if experts is None else config.moe_intermediate_size,
     }
-    keys |= KINDS[kind].keys(config) if kind in KINDS else {}
     return {f"{kind}.{key}": value for key, value in keys.items()}
 
 
 def _add(writer: GGUFWriter, key: str, value: Any) -> None:
-    if isinstance(value, bool):
-        writer.add_bool(key, value)
-    elif isinstance(value, int):
-        writer.add_uint32(key, value)
-    elif isinstance(value, float):
-        writer.add_float32(key, value)
-    elif isinstance(value, str):
-        writer.add_string(key, value)
-    elif value is not None:
-        writer.add_array(key, value)
+    adders = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
+    if value is not None:
+        adders[type(value)](key, value)
 
 
 def vocabulary() -> tuple[list[str], list[str]]:
@@ -262,12 +218,3 @@ def _add_tokenizer(writer: GGUFWriter) -> None:
     writer.add_unk_token_id(0)
     writer.add_pad_token_id(0)
     writer.add_chat_template(TEMPLATE)
-
-
-def _add_tensor(writer: GGUFWriter, name: str, array: Array, stored: str) -> None:
-    kind = GGMLQuantizationType[stored]
-    if array.ndim < 2 or kind == GGMLQuantizationType.F32:
-        writer.add_tensor(name, array.astype(np.float32))
-        return
-    quantised = gguf.quantize(array.astype(np.float32), kind)
-    writer.add_tensor(name, quantised, raw_dtype=kind)
