@@ -6,6 +6,7 @@ its format, and the twin has the values that the stored bytes represent.
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,100 +29,87 @@ NF4 = torch.tensor(
 )  # fmt: skip
 
 
-def write_fp8(source: Path, stored: Path, twin: Path, block: int = 16) -> None:
-    """Write linear weights as float8 with one scale per block (DeepSeek's `weight_scale_inv`)."""
-    tensors, dense = load_file(source / WEIGHTS), {}
-    written: dict[str, Tensor] = {}
-    for name, value in tensors.items():
-        if not _is_linear(name, value):
-            written[name] = dense[name] = value
-            continue
-        rows, columns = value.shape
-        tiles = value.float().reshape(rows // block, block, columns // block, block)
-        scale = tiles.abs().amax(dim=(1, 3)) / 448.0
-        codes = (tiles / scale[:, None, :, None]).to(torch.float8_e4m3fn)
-        written[name] = codes.reshape(rows, columns)
-        written[f"{name}_scale_inv"] = scale
-        dense[name] = (codes.float() * scale[:, None, :, None]).reshape(rows, columns)
-    options: dict[str, Any] = {"quant_method": "fp8", "weight_block_size": [block, block]}
-    options["activation_scheme"] = "dynamic"
-    options["modules_to_not_convert"] = ["lm_head", "gate"]
-    _write(source, stored, written, options)
-    _write(source, twin, dense)
+# A format's tensors for a weight, by name, and the values that they represent.
+Coded = tuple[dict[str, Tensor], Tensor]
 
 
-def write_mxfp4(source: Path, stored: Path, twin: Path) -> None:
-    """Write experts of GPT-OSS as 4-bit floats in blocks of 32, each scaled by a power of two."""
-    tensors, dense = load_file(source / WEIGHTS), {}
-    written: dict[str, Tensor] = {}
-    for name, value in tensors.items():
-        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
-            written[name] = dense[name] = value
-            continue
-        rows = value.float().transpose(1, 2)
-        blocks = rows.reshape(*rows.shape[:2], -1, 32)
-        exponent = (blocks.abs().amax(-1) / 6.0).log2().ceil().clamp(-126, 126)
-        codes = (blocks / exponent.exp2()[..., None]).unsqueeze(-1).sub(FP4).abs().argmin(-1)
-        written[f"{name}_blocks"] = (codes[..., 0::2] | codes[..., 1::2] << 4).to(torch.uint8)
-        written[f"{name}_scales"] = (exponent + 127).to(torch.uint8)
-        values = (FP4[codes] * exponent.exp2()[..., None]).flatten(2)
-        dense[name] = values.transpose(1, 2).contiguous()
-    _write(source, stored, written, {"quant_method": "mxfp4"})
-    _write(source, twin, dense)
+def _fp8(name: str, value: Tensor, block: int = 16) -> Coded:
+    """Float8 with one scale per block (DeepSeek's `weight_scale_inv`)."""
+    rows, columns = value.shape
+    tiles = value.reshape(rows // block, block, columns // block, block)
+    scale = tiles.abs().amax(dim=(1, 3)) / 448.0
+    codes = (tiles / scale[:, None, :, None]).to(torch.float8_e4m3fn)
+    dense = (codes.float() * scale[:, None, :, None]).reshape(rows, columns)
+    return {name: codes.reshape(rows, columns), f"{name}_scale_inv": scale}, dense
 
 
-def write_nf4(source: Path, stored: Path, twin: Path, block: int = 64) -> None:
-    """Write linear weights as bitsandbytes' NF4: two codes per byte, the high half first."""
-    tensors, dense = load_file(source / WEIGHTS), {}
-    written: dict[str, Tensor] = {}
-    for name, value in tensors.items():
-        if not _is_linear(name, value):
-            written[name] = dense[name] = value
-            continue
-        blocks = value.float().reshape(-1, block)
-        absmax = blocks.abs().amax(1)
-        codes = (blocks / absmax[:, None]).unsqueeze(-1).sub(NF4).abs().argmin(-1).flatten()
-        state = {"quant_type": "nf4", "blocksize": block, "dtype": "float32"}
-        text = json.dumps(state | {"shape": list(value.shape)}).encode()
-        written[name] = (codes[0::2] << 4 | codes[1::2]).to(torch.uint8)[:, None]
-        written[f"{name}.absmax"] = absmax
-        written[f"{name}.quant_map"] = NF4.clone()
-        written[f"{name}.quant_state.bitsandbytes__nf4"] = torch.tensor(list(text)).to(torch.uint8)
-        dense[name] = (NF4[codes].reshape(-1, block) * absmax[:, None]).reshape(value.shape)
-    options = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
-    options["bnb_4bit_compute_dtype"] = "float32"
-    _write(source, stored, written, options | {"quant_method": "bitsandbytes"})
-    _write(source, twin, dense)
+def _mxfp4(name: str, value: Tensor) -> Coded:
+    """4-bit floats in blocks of 32, each scaled by a power of two."""
+    rows = value.transpose(1, 2)
+    blocks = rows.reshape(*rows.shape[:2], -1, 32)
+    exponent = (blocks.abs().amax(-1) / 6.0).log2().ceil().clamp(-126, 126)
+    codes = (blocks / exponent.exp2()[..., None]).unsqueeze(-1).sub(FP4).abs().argmin(-1)
+    packed = (codes[..., 0::2] | codes[..., 1::2] << 4).to(torch.uint8)
+    scales = (exponent + 127).to(torch.uint8)
+    values = (FP4[codes] * exponent.exp2()[..., None]).flatten(2)
+    return {f"{name}_blocks": packed, f"{name}_scales": scales}, values.transpose(1, 2)
 
 
-def write_int8(source: Path, stored: Path, twin: Path) -> None:
-    """Write linear weights as LLM.int8: one scale per row, with its outlier threshold."""
-    tensors, dense = load_file(source / WEIGHTS), {}
-    written: dict[str, Tensor] = {}
-    for name, value in tensors.items():
-        if not _is_linear(name, value):
-            written[name] = dense[name] = value
-            continue
-        value = value.float()
-        scale = value.abs().amax(1)
-        codes = (127 * value / scale[:, None]).round().to(torch.int8)
-        module = name.removesuffix(".weight")
-        written[name] = codes
-        written[f"{module}.SCB"] = scale
-        written[f"{module}.weight_format"] = torch.tensor(0, dtype=torch.uint8)
-        dense[name] = codes.float() * scale[:, None] / 127
-    options = {"load_in_8bit": True, "quant_method": "bitsandbytes", "llm_int8_threshold": 6.0}
-    _write(source, stored, written, options)
-    _write(source, twin, dense)
+def _nf4(name: str, value: Tensor, block: int = 64) -> Coded:
+    """bitsandbytes' NF4: two codes per byte, the high half first."""
+    blocks = value.reshape(-1, block)
+    absmax = blocks.abs().amax(1)
+    codes = (blocks / absmax[:, None]).unsqueeze(-1).sub(NF4).abs().argmin(-1).flatten()
+    state = {"quant_type": "nf4", "blocksize": block, "dtype": "float32"}
+    text = json.dumps(state | {"shape": list(value.shape)}).encode()
+    written = {
+        name: (codes[0::2] << 4 | codes[1::2]).to(torch.uint8)[:, None],
+        f"{name}.absmax": absmax,
+        f"{name}.quant_map": NF4.clone(),
+        f"{name}.quant_state.bitsandbytes__nf4": torch.tensor(list(text)).to(torch.uint8),
+    }
+    return written, (NF4[codes].reshape(-1, block) * absmax[:, None]).reshape(value.shape)
+
+
+def _int8(name: str, value: Tensor) -> Coded:
+    """LLM.int8: one scale per row, with its outlier threshold."""
+    scale, module = value.abs().amax(1), name.removesuffix(".weight")
+    codes = (127 * value / scale[:, None]).round().to(torch.int8)
+    form = torch.tensor(0, dtype=torch.uint8)
+    written = {name: codes, f"{module}.SCB": scale, f"{module}.weight_format": form}
+    return written, codes.float() * scale[:, None] / 127
+
+
+_BLOCKS = {"weight_block_size": [16, 16], "modules_to_not_convert": ["lm_head", "gate"]}
+_BITS4 = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": "float32"}
+_FORMS: dict[str, tuple[Callable[[str, Tensor], Coded], dict[str, Any]]] = {
+    "fp8": (_fp8, {"quant_method": "fp8", "activation_scheme": "dynamic"} | _BLOCKS),
+    "mxfp4": (_mxfp4, {"quant_method": "mxfp4"}),
+    "nf4": (_nf4, {"quant_method": "bitsandbytes"} | _BITS4),
+    "int8": (
+        _int8,
+        {"quant_method": "bitsandbytes", "load_in_8bit": True, "llm_int8_threshold": 6.0},
+    ),
+}
+
+
+def write(form: str, source: Path, stored: Path, twin: Path) -> None:
+    """Write the linear weights in a format (MXFP4: the experts of GPT-OSS), and the dense twin."""
+    encode, options = _FORMS[form]
+    plain, coded, dense = load_file(source / WEIGHTS), {}, {}
+    for name, value in [*plain.items()]:
+        linear = ".layers." in name and value.ndim == 2 and not name.endswith(".gate.weight")
+        expert = name.endswith(("experts.gate_up_proj", "experts.down_proj"))
+        if expert if form == "mxfp4" else linear:
+            written, dense[name] = encode(name, plain.pop(name).float())
+            coded |= written
+    _write(source, stored, plain | coded, options)
+    _write(source, twin, plain | dense)
 
 
 def write_copy(source: Path, folder: Path) -> None:
     """Write a copy that a test may change."""
     _write(source, folder, load_file(source / WEIGHTS))
-
-
-def _is_linear(name: str, value: Tensor) -> bool:
-    return ".layers." in name and value.ndim == 2 and not name.endswith(".gate.weight")
 
 
 def _write(

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub.utils
 import pytest
@@ -25,7 +26,6 @@ class Hub:
 
     Attributes:
         folder: Files of the one model, `org/model`.
-        commit: The commit of its main branch; None sends no commit.
         token: The required token; None if none is required.
         gated: Whether access is refused even with a token.
         ranges: Whether ranges are served.
@@ -36,7 +36,6 @@ class Hub:
     """
 
     folder: Path
-    commit: str | None = COMMIT
     token: str | None = None
     gated: bool = False
     ranges: bool = True
@@ -46,11 +45,6 @@ class Hub:
     requests: list[tuple[str, str, str | None, str | None]] = field(default_factory=list)
     url: str = ""
     store: str = ""
-
-
-def etag(file: Path) -> str:
-    """Return an identifier of a file's content, quoted as in HTTP."""
-    return f'"{hashlib.sha256(file.read_bytes()).hexdigest()}"'
 
 
 def _handler(hub: Hub, role: str) -> type[BaseHTTPRequestHandler]:
@@ -63,8 +57,8 @@ def _handler(hub: Hub, role: str) -> type[BaseHTTPRequestHandler]:
 
         def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
             self.send_response(status)
-            if hub.commit and role == "hub":
-                self.send_header("X-Repo-Commit", hub.commit)
+            if role == "hub":
+                self.send_header("X-Repo-Commit", COMMIT)
             for name, value in headers.items():
                 self.send_header(name.replace("_", "-"), value)
             self.send_header("Content-Length", str(len(body)))
@@ -81,24 +75,20 @@ def _handler(hub: Hub, role: str) -> type[BaseHTTPRequestHandler]:
             if role == "hub" and (refused := self.refusal(token)):
                 return self.answer(refused[0], b"no", X_Error_Code=refused[1])
             if role == "hub" and self.path.startswith("/api/models/org/model"):
-                return self.answer(200, self.listing(), Content_Type="application/json")
+                listing: Any = {"id": "org/model", "sha": COMMIT, "siblings": []}
+                body = json.dumps([] if "/tree/" in self.path else listing)
+                return self.answer(200, body.encode(), Content_Type="application/json")
             file = hub.folder / self.path.rpartition("/")[2]
             if not file.is_file():
                 return self.answer(404, b"Entry not found", X_Error_Code="EntryNotFound")
+            content = file.read_bytes()
+            etag = f'"{hashlib.sha256(content).hexdigest()}"'
             if role == "hub" and file.name.endswith(hub.large):
-                linked = {"X_Linked_Size": str(file.stat().st_size), "X_Linked_Etag": etag(file)}
+                linked = {"X_Linked_Size": str(len(content)), "X_Linked_Etag": etag}
                 return self.answer(302, b"", Location=f"{hub.store}/blobs/{file.name}", **linked)
-            return self.send_file(file.read_bytes(), byte_range, ETag=etag(file))
+            return self.send_file(content, byte_range, ETag=etag)
 
-        def do_HEAD(self) -> None:
-            self.do_GET()
-
-        def listing(self) -> bytes:
-            """Return the hub's description of the model, or of a folder of its files."""
-            if "/tree/" in self.path:
-                return b"[]"
-            names = [{"rfilename": f.name} for f in sorted(hub.folder.iterdir())]
-            return json.dumps({"id": "org/model", "sha": hub.commit, "siblings": names}).encode()
+        do_HEAD = do_GET
 
         def refusal(self, token: str | None) -> tuple[int, str] | None:
             if hub.status:
@@ -108,7 +98,7 @@ def _handler(hub: Hub, role: str) -> type[BaseHTTPRequestHandler]:
             parts = self.path.removeprefix("/api/models").split("?")[0].split("/")
             if parts[1:3] != ["org", "model"]:
                 return (404 if token else 401), "RepoNotFound"
-            if len(parts) > 4 and parts[4] not in ("main", "v2", hub.commit):
+            if len(parts) > 4 and parts[4] not in ("main", "v2", COMMIT):
                 return 404, "RevisionNotFound"
             if hub.token and token != f"Bearer {hub.token}":
                 return 401, "GatedRepo" if token is None else ""
@@ -146,15 +136,11 @@ def serve(folder: Path) -> Iterator[Hub]:
     hub = Hub(folder)
     servers = [ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub, r)) for r in ("hub", "store")]
     hub.url, hub.store = (f"http://127.0.0.1:{s.server_address[1]}" for s in servers)
-    threads = [
-        threading.Thread(target=s.serve_forever, kwargs={"poll_interval": 0.01}) for s in servers
-    ]
-    for thread in threads:
-        thread.start()
+    for server in servers:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
     try:
         yield hub
     finally:
-        for server, thread in zip(servers, threads, strict=True):
+        for server in servers:
             server.shutdown()
             server.server_close()
-            thread.join()

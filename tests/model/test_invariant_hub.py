@@ -91,7 +91,7 @@ def test_a_revision_is_resolved_to_its_commit_and_byte_ranges_are_exact(hub):
     read_invariant(NAME, theta=Theta(), revision="v2")
     paths = [path for role, path, *_ in hub.requests if role == "hub"]
     tensors = [path for path in paths if path.endswith(".safetensors")]
-    assert tensors and all(f"/resolve/{hub.commit}/" in path for path in tensors)
+    assert tensors and all(f"/resolve/{hub_server.COMMIT}/" in path for path in tensors)
     files, file = hub_files(NAME, hub_server.COMMIT), next(hub.folder.glob("*.safetensors"))
     assert files.read(file.name, 3, 11) == file.read_bytes()[3:11]
     assert files.read("config.json", 0, None) == (hub.folder / "config.json").read_bytes()

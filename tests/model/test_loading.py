@@ -62,7 +62,7 @@ def stored(saved, tmp_path):
             pytest.importorskip(package)
         source = source or saved("gpt_oss" if form == "mxfp4" else "llama")
         folders = tmp_path / form, tmp_path / f"{form}-twin"
-        getattr(formats, f"write_{form}")(source, *folders)
+        formats.write(form, source, *folders)
         return folders
 
     return write

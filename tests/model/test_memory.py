@@ -48,7 +48,7 @@ def test_the_bytes_from_headers_agree_with_the_loaded_weights(family, form, dtyp
     folder = tmp_path / "model"
     save(folder, family, **SHAPES[family])
     if form is not None:
-        getattr(formats, f"write_{form}")(folder, tmp_path / "stored", tmp_path / "twin")
+        formats.write(form, folder, tmp_path / "stored", tmp_path / "twin")
         folder = tmp_path / "stored"
     dequantised = form in ("fp8", "mxfp4")
     checkpoint = open_local(folder)

@@ -96,7 +96,7 @@ EXPERTS, NORMED = "qwen3_moe", "gemma3_text"
 def test_a_stored_quantisation_scores_like_dense_weights(name, form, saved, tmp_path):
     pytest.importorskip("accelerate")
     stored, twin = tmp_path / "stored", tmp_path / "twin"
-    getattr(formats, f"write_{form}")(saved(name), stored, twin)
+    formats.write(form, saved(name), stored, twin)
     dense = trajectories(twin)
     assert trajectories(stored) == pytest.approx(dense, abs=1e-5)
     assert np.abs(dense - trajectories(saved(name))).max() > 0.05
