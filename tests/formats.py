@@ -96,7 +96,9 @@ _FORMS: dict[str, tuple[Callable[[str, Tensor], Coded], dict[str, Any]]] = {
 def write(form: str, source: Path, stored: Path, twin: Path) -> None:
     """Write the linear weights in a format (MXFP4: the experts of GPT-OSS), and the dense twin."""
     encode, options = _FORMS[form]
-    plain, coded, dense = load_file(source / WEIGHTS), {}, {}
+    plain: dict[str, Tensor] = load_file(source / WEIGHTS)
+    coded: dict[str, Tensor] = {}
+    dense: dict[str, Tensor] = {}
     for name, value in [*plain.items()]:
         linear = ".layers." in name and value.ndim == 2 and not name.endswith(".gate.weight")
         expert = name.endswith(("experts.gate_up_proj", "experts.down_proj"))

@@ -193,7 +193,7 @@ def _header(kind: str, config: Any) -> dict[str, Any]:
 
 
 def _add(writer: GGUFWriter, key: str, value: Any) -> None:
-    adders = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
+    adders: Any = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
     if value is not None:
         adders[type(value)](key, value)
 
