@@ -72,13 +72,13 @@ def real(folder: Path) -> dict[str, Any]:
     answers = [(r.base_index, r.index) for r in records]
     return {
         "model": MODEL,
-        "invariant": sample.cells[0].info["invariant"],
+        "invariant": sample.cell.info["invariant"],
         "items": len(records),
         "pairs": len(pairs(records)),
         "choosers": {name: accuracies(records, scores) for name, scores in CHOOSERS.items()},
         "operators": operators(records),
         "depths": depths(records),
-        "judgement": asdict(judge(sample.cells)[0]),
+        "judgement": asdict(judge([sample.cell])[0]),
         "certificate": certificate(sample),
         # One digit per item, in the benchmark's order.
         **{
@@ -145,7 +145,7 @@ def at(record: Decision, depth: int) -> np.ndarray:
 def certificate(sample: Sample) -> list[str]:
     """Return the lines that `lastword certify` prints."""
     certified = outcome(sample, Terms())
-    subject = MODEL, [*sample.benchmarks], sample.items.failed
+    subject = MODEL, sample.cell.benchmark, sample.items.failed
     return summary(certified.finding, *subject)
 
 

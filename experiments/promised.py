@@ -122,9 +122,7 @@ class Trajectories:
     @classmethod
     def of(cls, sample: Sample) -> "Trajectories":
         """Return those of a sample's records."""
-        return cls(
-            features_of_cell(sample.cells[0], sample.cells[0].mc1_places), sample.items.groups
-        )
+        return cls(features_of_cell(sample.cell, sample.cell.mc1_places), sample.items.groups)
 
     def predict(self, truths: np.ndarray, fit: np.ndarray) -> np.ndarray:
         """Return the answers to all texts of the probe fitted to some."""

@@ -113,5 +113,5 @@ def test_certificates_and_refusals_in_words(golden):
     summaries = []
     for kinds, terms, failed in WORDS:
         finding = certify(labelled(kinds), "early", terms)
-        summaries.append("\n".join(summary(finding, "org/m", ["a", "b"], failed)))
+        summaries.append("\n".join(summary(finding, "org/m", "a and b", failed)))
     golden("certify-words", "\n\n".join(summaries) + "\n")

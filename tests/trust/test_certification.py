@@ -77,22 +77,14 @@ def test_the_reference_of_a_large_sample_has_a_thousand_items(tmp_path):
     assert {len(v) for v in read_sample(tmp_path).reference.values()} == {1000}
 
 
-def test_several_benchmarks_are_read_only_if_named(tmp_path):
+def test_records_of_one_model_and_benchmark_are_read(tmp_path):
     write_benchmarks(tmp_path, "halueval-qa", "halueval-sum")
-    with pytest.raises(RecordError, match="halueval-qa, halueval-sum; name those"):
+    with pytest.raises(RecordError, match="halueval-qa, halueval-sum; name one of them"):
         read_sample(tmp_path)
-    both = read_sample(tmp_path, ["halueval-qa", "halueval-sum"])
-    assert len(both.items) == 240 and list(both.benchmarks) == ["halueval-qa", "halueval-sum"]
-    assert len(read_sample(tmp_path, ["halueval-sum"]).items) == 120
+    sample = read_sample(tmp_path, "halueval-sum")
+    assert len(sample.items) == 120 and sample.cell.benchmark == "halueval-sum"
     with pytest.raises(RecordError, match="no records of demo; it has"):
-        read_sample(tmp_path, ["demo"])
-
-
-def test_records_of_two_models_or_thetas_are_refused(tmp_path):
-    write_benchmarks(tmp_path, "halueval-qa")
-    write_benchmarks(tmp_path, "halueval-sum", theta=Theta(tau_dim=1.01))
-    with pytest.raises(RecordError, match="another Theta"):
-        read_sample(tmp_path, ["halueval-qa", "halueval-sum"])
+        read_sample(tmp_path, "demo")
     write_benchmarks(tmp_path, "halueval-qa", model="org/other")
     with pytest.raises(RecordError, match="org/model-a and org/other"):
         read_sample(tmp_path)

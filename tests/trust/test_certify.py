@@ -229,9 +229,9 @@ def test_the_needed_number_of_labels_passes():
     policy, share = next(iter(FAMILY.items()))
     for size, passes in ((finding.needed, True), (int(0.85 * finding.needed), False)):
         fixed, broken = int(12 * size / 300), ceil(3 * size / 300)
-        trial = Trial(policy, share, Evidence.of_items(size, fixed, broken))
+        trial = Trial(policy, share, counted(size, fixed, broken))
         assert trial.passes(terms) == passes
-    nothing = Trial(policy, share, Evidence.of_items(300, 0, 0))
+    nothing = Trial(policy, share, counted(300, 0, 0))
     assert needed([nothing], terms) is None
 
 
@@ -250,8 +250,8 @@ def test_few_certificates_on_groups_are_wrong_but_many_if_copies_count():
         passes = [evidence(n).breaks(0.05) <= DELTA for n in broken.tolist()]
         return float(chance[passes].sum())
 
-    assert wrong(lambda n: replace(Evidence.of_items(80, 0, n), items=400)) <= DELTA
-    assert wrong(lambda n: Evidence.of_items(400, 0, 5 * n)) > 2 * DELTA
+    assert wrong(lambda n: replace(counted(80, 0, n), items=400)) <= DELTA
+    assert wrong(lambda n: counted(400, 0, 5 * n)) > 2 * DELTA
 
 
 def test_few_gains_among_probe_and_corrections_are_wrong():
@@ -298,9 +298,9 @@ def test_a_group_is_one_draw_whatever_its_size():
 
 def test_the_lower_bound_of_the_net_gain_is_a_product_of_two_bounds():
     wins = 2 * beta.ppf(0.75 * 0.05, 18, 3) - 1  # 18 of the 20 changed answers are fixed
-    bound = Evidence.of_items(400, 18, 2).gain_bound(0.05)
+    bound = counted(400, 18, 2).gain_bound(0.05)
     assert bound == pytest.approx(wins * beta.ppf(0.25 * 0.05, 20, 381), abs=1e-9)
-    close = Evidence.of_items(400, 15, 6)  # p = 0.039
+    close = counted(400, 15, 6)  # p = 0.039
     assert close.gains() <= 0.05 and close.gain_bound(0.05) == 0.0
 
 

@@ -47,7 +47,8 @@ def test_a_resumed_test_continues_with_its_state():
     for place, values in enumerate(stream):
         whole.see(values)
         if place == 25:
-            second.resume({n: [v[n] for v in stream[:25]] for n in reference}, first.state())
+            before = {n: [v[n] for v in stream[:25]] for n in reference}
+            second.follow(before, first.state(), anew=True)
         (first if place < 25 else second).see(values)
     assert second.state() == whole.state()
     assert whole.state()["wealth"] != first.state()["wealth"]

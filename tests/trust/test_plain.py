@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from populations import counted
 from scipy.stats import beta
 from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import CertificateError, InputError
 from lastword.trust.certificate import Certificate
-from lastword.trust.evidence import Evidence
 from lastword.trust.predictions import (
     PredictionMonitor,
     certify_plain,
@@ -56,7 +56,7 @@ def test_counts_agree_with_the_table():
     exact = beta.ppf(0.025, right, 200 - right + 1)
     assert worth["accuracy_at_least"] == pytest.approx(exact)
     assert worth["net_at_least"] == paired_bound(counts.fixed, counts.broken, 200, 0.025)
-    tied = replace(trial, evidence=Evidence.of_items(200, 6, 6))
+    tied = replace(trial, evidence=counted(200, 6, 6))
     assert "net_at_least" not in replace(certificate, trials=(tied,)).worth
 
 

@@ -51,9 +51,7 @@ def certify(
     alpha: opt.Alpha = 0.05,
     delta: opt.Delta = 0.05,
     error: opt.Error = None,
-    benchmark: Annotated[
-        list[str] | None, typer.Option(help="Benchmark whose items count; repeatable.")
-    ] = None,
+    benchmark: Annotated[str | None, typer.Option(help="Benchmark whose items count.")] = None,
     methods: Annotated[
         str,
         typer.Option(help="Methods to choose from: trace, names with commas (pmi@0.5), or all."),
@@ -79,13 +77,13 @@ def certify(
         lines, entries = _of_table((runs, chosen, name, encoding), terms, out)
     else:
         names = None if methods == "all" else tuple(methods.split(","))
-        lines, entries = _of_records((runs, benchmark or [], names), terms, out, calibrate)
+        lines, entries = _of_records((runs, benchmark, names), terms, out, calibrate)
     for line in [to_json(entries)] if json else map(printable, lines):
         typer.echo(line)
 
 
 def _of_records(
-    source: tuple[Path, list[str], tuple[str, ...] | None],
+    source: tuple[Path, str | None, tuple[str, ...] | None],
     terms: "Terms",
     out: Path | None,
     calibrate: bool,
@@ -111,7 +109,7 @@ def _of_records(
         if calibrate:
             fitted = calibration.calibrate(*sample.shown(certified.finding.policy))
             certificate = replace(certificate, calibration=fitted)
-    subject = sample.subject.model, list(sample.benchmarks), sample.items.failed
+    subject = sample.subject.model, sample.cell.benchmark, sample.items.failed
     lines, entries = summary(certified.finding, *subject), _to_dict(certified)
     if certificate.calibration is not None:
         lines.append(calibration.in_words(certificate.calibration))
@@ -152,7 +150,6 @@ def _to_dict(certified: "Outcome") -> dict[str, Any]:
     return {
         "model": certified.sample.subject.model,
         "controls": finding.controls,
-        "flips": finding.flips,
         "terms": asdict(terms),
         "worth": finding.worth,
         "policy": asdict(finding.policy),

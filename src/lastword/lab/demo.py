@@ -89,7 +89,7 @@ class Story:
     @property
     def certificate(self) -> list[str]:
         """The certificate in words."""
-        return summary(self.finding, MODEL, ["the invented world"], failed=0)
+        return summary(self.finding, MODEL, "the invented world")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the story's numbers as a JSON object."""

@@ -24,7 +24,7 @@ from lastword.records.columns import decisions
 from lastword.records.metrics import PerItem, Places, fixed_and_broken, mc1_rows
 from lastword.trust.crossfit import deal_folds
 from lastword.trust.evidence import Evidence
-from lastword.trust.record_groups import Groups, groups
+from lastword.trust.groups import Groups, groups
 
 ALPHA = 0.05
 SEED = 0  # for the sample and the folds
@@ -146,6 +146,6 @@ def features_of_cell(cell: Cell, places: Places) -> list[Options]:
 
 def _groups(cell: Cell, places: Places) -> Groups:
     """Return the group of each item; groups are numbered in the order of their first ids."""
-    together = groups([cell])[np.searchsorted(cell.mc1_places, places)]
+    together = groups(cell)[np.searchsorted(cell.mc1_places, places)]
     first = cell.items["id"].iloc[places].astype(str).groupby(together).transform("min")
     return np.asarray(np.unique(first, return_inverse=True)[1])

@@ -356,14 +356,6 @@ def _array(values: pa.Array) -> np.ndarray:
     return rows
 
 
-def stack_cells(arrays: Sequence[np.ndarray]) -> Rows:
-    """Return padded arrays of several cells as one, whose items are as wide as the widest."""
-    width = max(array.shape[1] for array in arrays)
-    wide = [((0, 0), (0, width - array.shape[1])) for array in arrays]
-    pairs = zip(arrays, wide, strict=True)
-    return np.concatenate([np.pad(a, pad, constant_values=-np.inf) for a, pad in pairs])
-
-
 def require_counted(cells: Sequence[Cell]) -> None:
     """Check that at least one item counts for a metric.
 

@@ -238,7 +238,7 @@ class Oversight:
             self._watch({kind: Monitor(**state) for kind, state in states.items()})
         if (state := self._ledger.state("drift")) is not None:
             if anew or not self.drift.follow(self._ledger.seen(anew=False), state):
-                self.drift.resume(self._ledger.seen(), state)
+                self.drift.follow(self._ledger.seen(), state, anew=True)
 
     def _watch(self, after: Mapping[str, Monitor]) -> None:
         """Replace the monitors, and log an alarm or a slip that is new."""

@@ -44,8 +44,6 @@ from lastword.trust.testing import at_least
 _LARGEST = 10_000_000
 _SIZES = 600
 
-LUCK = 0.05  # share of draws above which random flips count as a rival
-
 
 @dataclass(frozen=True)
 class Trial:
@@ -98,8 +96,6 @@ class Finding:
         curve: The errors of the answers at or above each confidence, the highest first.
         controls: F - K of the certified policy of each control, which never reads the question, by
             name (method, section 15); 0 if none is certified.
-        flips: Share of draws in which as many random overrides gain at least as much as the chosen
-            policy; nan if none is chosen.
     """
 
     terms: Terms
@@ -108,7 +104,6 @@ class Finding:
     automation: Automation | None = None
     curve: tuple[Rung, ...] = ()
     controls: Mapping[str, float] = field(default_factory=dict)
-    flips: float = math.nan
 
     @property
     def most(self) -> Evidence:
@@ -122,12 +117,9 @@ class Finding:
 
     @property
     def rivals(self) -> tuple[str, ...]:
-        """The controls that would be certified for as much, in words; none without a policy."""
-        if self.chosen is None:
-            return ()
-        equal = [name for name, gain in self.controls.items() if gain >= self.chosen.gain]
-        often = [f"random flips in {self.flips:.0%} of draws"] if self.flips > LUCK else []
-        return (*equal, *often)
+        """The controls that would be certified for as much; none without a policy."""
+        least = math.inf if self.chosen is None else self.chosen.gain
+        return tuple(name for name, gain in self.controls.items() if gain >= least)
 
     @property
     def policy(self) -> Policy:

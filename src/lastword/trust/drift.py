@@ -43,17 +43,16 @@ class Martingale:
 
     def __init__(self, reference: Iterable[float], seed: int = 0) -> None:
         """Start with the reference."""
-        self._reference = sorted(map(rounded, reference))
-        self._seed = seed
-        self.resume((), np.zeros(len(BETS)))
+        self._reference, self._seed = sorted(map(rounded, reference)), seed
+        self.follow((), (0.0,) * len(BETS), anew=True)
 
-    def resume(self, values: Iterable[float], wealth: Sequence[float] | np.ndarray) -> None:
-        """Continue a test after these values, with the wealth that it had."""
-        self._values = array("d", sorted([*self._reference, *map(rounded, values)]))
-        self.wealth = np.array(wealth, dtype=float)
-
-    def follow(self, values: Iterable[float], wealth: Sequence[float]) -> None:
-        """Add values that another process has tested, and take over its wealth."""
+    def follow(
+        self, values: Iterable[float], wealth: Sequence[float], *, anew: bool = False
+    ) -> None:
+        """Add values that were tested elsewhere, or start anew with them, and take the wealth."""
+        if anew:
+            self._values = array("d", sorted([*self._reference, *map(rounded, values)]))
+            values = ()
         for value in values:
             insort(self._values, rounded(value))
         self.wealth = np.array(wealth, dtype=float)
@@ -71,7 +70,7 @@ class Martingale:
     def see(self, value: float) -> float:
         """Bet on the rank of one more value, and return its p-value: uniform without drift."""
         if self.seen >= WINDOW:
-            self.resume((), np.zeros(len(BETS)))
+            self.follow((), (0.0,) * len(BETS), anew=True)
         # U_t depends only on the seed and t, so that a restarted service draws the same numbers.
         tie = random.Random(f"{self._seed} {self.seen}").random()
         value = rounded(value)
@@ -118,21 +117,22 @@ class Drift:
             "warned": sorted(self.warned),
         }
 
-    def resume(self, values: Mapping[str, Iterable[float]], state: Mapping[str, Any]) -> None:
-        """Continue from a state, with the values of each statistic so far."""
-        for name, test in self.tests.items():
-            test.resume(values.get(name, ()), state["wealth"][name])
-        self.warned = set(state["warned"])
-
-    def follow(self, values: Mapping[str, Iterable[float]], state: Mapping[str, Any]) -> bool:
+    def follow(
+        self,
+        values: Mapping[str, Iterable[float]],
+        state: Mapping[str, Any],
+        *,
+        anew: bool = False,
+    ) -> bool:
         """Continue from another process's state; False if its counts show that values are missing.
 
         Args:
-            values: Values of each statistic that these tests lack.
+            values: Values of each statistic that these tests lack; with `anew`, all of them.
             state: The other process's `state`.
+            anew: True to forget the values so far.
         """
         for name, test in self.tests.items():
-            test.follow(values.get(name, ()), state["wealth"][name])
+            test.follow(values.get(name, ()), state["wealth"][name], anew=anew)
         self.warned = set(state["warned"])
         return bool(self.state()["seen"] == state["seen"])
 

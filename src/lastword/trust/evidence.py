@@ -87,25 +87,6 @@ class Evidence:
             lost=float(lost[touched].mean()) if touched.any() else 0.0,
         )
 
-    @classmethod
-    def of_items(
-        cls, items: int, fixed: int, broken: int, base_right: int | None = None
-    ) -> "Evidence":
-        """Return the evidence of items that are groups by themselves."""
-        changed = fixed + broken
-        return cls(
-            items=items,
-            base_right=broken if base_right is None else base_right,
-            overrides=changed,
-            fixed=fixed,
-            broken=broken,
-            groups=items,
-            rate=broken / items,
-            fixed_rate=fixed / items,
-            discordant=changed,
-            lost=(broken - fixed) / max(changed, 1),
-        )
-
     def check(self) -> None:
         """Raise InputError if the counts do not fit together."""
         counts = self.base_right, self.overrides, self.fixed, self.broken, self.discordant
@@ -122,9 +103,11 @@ class Evidence:
         if not self.exact:
             return
         # Without this check, a file could claim better rates than its counts give.
-        single = Evidence.of_items(self.items, self.fixed, self.broken)
-        names = "rate", "fixed_rate", "discordant", "lost"
-        if any(abs(getattr(self, name) - getattr(single, name)) > 1e-6 for name in names):
+        changed, rates = self.fixed + self.broken, (self.rate, self.fixed_rate)
+        single = np.divide([self.broken, self.fixed], self.items)
+        lost = (self.broken - self.fixed) / max(changed, 1)
+        far = max(*np.abs(rates - single), abs(self.lost - lost))
+        if far > 1e-6 or self.discordant != changed:
             raise InputError("its counts do not fit together: items that stand by themselves")
 
     @property
@@ -181,14 +164,11 @@ class Evidence:
 
 
 def group_means(
-    groups: Groups, values: Float[np.ndarray, " items"], among: Which | None = None
+    groups: Groups, values: Float[np.ndarray, " items"]
 ) -> Float[np.ndarray, " groups"]:
-    """Return the mean of values over the items of each group; nan without an item `among` them."""
-    weights = np.ones(len(values)) if among is None else among.astype(float)
+    """Return the mean of values over the items of each group."""
     _, group = np.unique(groups, return_inverse=True)
-    total, size = np.bincount(group, values * weights), np.bincount(group, weights)
-    means: np.ndarray = np.divide(total, size, out=np.full(len(size), np.nan), where=size > 0)
-    return means
+    return np.asarray(np.bincount(group, values) / np.bincount(group))
 
 
 def as_good(

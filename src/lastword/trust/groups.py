@@ -9,17 +9,23 @@ import html
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Int
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from lastword.records.metrics import pair_name
+from lastword.records.metrics import PerItem, Places, pair_name
+
+if TYPE_CHECKING:
+    from lastword.records.cells import Cell
+
+Groups = Int[np.ndarray, " items"]
 
 FRACTION, SEED = 0.5, 0  # share of groups for a fit on labels, and the seed of their draw
 
+_SHARED = ("id", "prompt", "candidates", "shared")
 _TAG = re.compile(r"</?[a-z][^<>]*>", re.IGNORECASE)
 
 
@@ -55,9 +61,7 @@ def _without_formats(text: str) -> str:
     return "".join(kept)
 
 
-def marks(
-    name: Any, prompt: str, candidates: Iterable[str], group: Any, source: int = 0
-) -> Iterator[str]:
+def marks(name: Any, prompt: str, candidates: Iterable[str], group: Any) -> Iterator[str]:
     """Yield the marks of an item; items that share a mark are in one group.
 
     Args:
@@ -65,15 +69,13 @@ def marks(
         prompt: Its prompt.
         candidates: Its candidates, in any order.
         group: The name of its group, if any.
-        source: Number of the set in which its id and group are names; texts are compared across
-            sets.
     """
     text = "\x00".join([normal(prompt), *sorted(map(normal, candidates))])
     yield f"text {hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
     if isinstance(group, str):
-        yield f"group {source} {group}"
+        yield f"group {group}"
     if isinstance(name, str) and (pair := pair_name(name)) is not None:
-        yield f"pair {source} {pair}"
+        yield f"pair {pair}"
 
 
 def numbers(items: Sequence[Iterable[str]]) -> Int[np.ndarray, " items"]:
@@ -99,3 +101,35 @@ def fit_part(
     """Return True for the items of a fit; the groups of the others test it."""
     names = np.random.default_rng(seed).permutation(np.unique(groups))
     return np.isin(groups, names[: round(fraction * len(names))])
+
+
+def groups(cell: "Cell") -> Groups:
+    """Return the number of the group of each item that counts for MC1, from 0."""
+    return numbers(_marks(cell, cell.mc1_places))
+
+
+def changed_groups(cell: "Cell", gains: PerItem) -> Groups:
+    """Return the groups of one cell's items; items without a gain or loss are groups of one.
+
+    These items do not change a group's gain or its sign, so their texts need not be read.
+    """
+    changed = np.flatnonzero(gains)
+    first = np.arange(len(gains))
+    together = numbers(_marks(cell, cell.mc1_places[changed]))
+    _, starts = np.unique(together, return_index=True)
+    first[changed] = changed[starts[together]]
+    return np.asarray(np.unique(first, return_inverse=True)[1])
+
+
+def _marks(cell: "Cell", places: Places) -> list[list[str]]:
+    """Return the marks of some of a cell's items [places].
+
+    Scores replace the texts of records without texts.
+    """
+    marked = []
+    for items, table in cell.pieces(*_SHARED, items=places):
+        columns = (table[name].to_pylist() for name in _SHARED)
+        for place, name, prompt, candidates, shared in zip(items.tolist(), *columns, strict=True):
+            text = prompt or np.array2string(np.round(cell.base_scores(place), 3))
+            marked.append(list(marks(name, text, candidates, shared)))
+    return marked

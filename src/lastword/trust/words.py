@@ -1,6 +1,5 @@
 """Findings and certificates in words, for the terminal and for pages."""
 
-import math
 from collections.abc import Iterator, Sequence
 
 from lastword.files.wording import counted, percent, two_digits
@@ -55,7 +54,7 @@ def _automated(curve: Sequence[Rung], automation: Automation | None, delta: floa
         )
 
 
-def summary(finding: Finding, model: str, benchmarks: Sequence[str], failed: int = 0) -> list[str]:
+def summary(finding: Finding, model: str, benchmark: str, failed: int = 0) -> list[str]:
     """Return lines about the tests, the policy, the guarantee, its condition and the gain."""
     trial, count, most = finding.chosen, len(finding.trials), finding.most
     rivals = finding.rivals
@@ -65,8 +64,7 @@ def summary(finding: Finding, model: str, benchmarks: Sequence[str], failed: int
         *([f"Warning: {alike}."] if rivals else []),
         f"Tested: {count} {'policy' if count == 1 else 'policies'} of "
         f"{', '.join(finding.terms.methods)} on {counted(most.items, 'labelled item')}{groups} "
-        f"of {' and '.join(benchmarks)}, answered by {model}"
-        + (f" ({failed} failed)." if failed else "."),
+        f"of {benchmark}, answered by {model}" + (f" ({failed} failed)." if failed else "."),
         f"{ALLOWED}{in_words(finding.policy) if trial else 'nothing. Keep correction off'}.",
         f"Guaranteed {guaranteed(finding)}." if trial else f"Why: {not_yet(finding)}.",
         *_automated(finding.curve, finding.automation, finding.terms.delta),
@@ -168,8 +166,6 @@ def _controls(finding: Finding) -> str:
         f"{name} for {f'{worth:+g} answers' if worth else 'nothing'}"
         for name, worth in finding.controls.items()
     ]
-    if not math.isnan(finding.flips):
-        sentences.append(f"random flips for as much in {_limit(finding.flips)} of draws")
     return f"without reading the question would be certified: {', '.join(sentences)}"
 
 

@@ -105,7 +105,7 @@ def _of_model(material: Material, sample: Sample) -> dict[str, Contestant]:
     """Return the model and its corrections."""
     assert material.cell is not None
     cell, base, order = material.cell, material.scores("base_scores"), material.order
-    others = resolve([n for n in CERTIFIABLE if n != TRACE], facts_of(sample.cells[0].info))
+    others = resolve([n for n in CERTIFIABLE if n != TRACE], facts_of(sample.cell.info))
     scores = {MODEL: base, TRACE: material.scores("scores")}
     scores |= {name: rows[order] for name, rows in derive(cell, others).items()}
     return {

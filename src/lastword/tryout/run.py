@@ -283,7 +283,7 @@ def _ask(
         _log.warning("%s. A certificate counts such a row as broken", notes[0])
     answered = {str(id) for id in cell.items["id"]}
     rows_left = tuple(row for row in job.labels.rows if row.id in answered)
-    return replace(job.labels, rows=rows_left), sample_of([cell]), cell, notes
+    return replace(job.labels, rows=rows_left), sample_of(cell), cell, notes
 
 
 def _readable(job: TryJob, tracer: Tracer) -> Labels:

@@ -14,8 +14,8 @@ from jaxtyping import Float
 
 from lastword.records.cells import Cell, mean
 from lastword.records.metrics import fixed_and_broken
+from lastword.trust.groups import changed_groups
 from lastword.trust.paired import ROUNDING, coin_tail, folded, mcnemar
-from lastword.trust.record_groups import changed_groups
 from lastword.trust.testing import holm
 
 Values = Float[np.ndarray, " values"]

@@ -31,9 +31,9 @@ from lastword.records.metrics import (
     mc3_rows,
     of_items,
 )
+from lastword.trust.groups import Groups, changed_groups
 from lastword.trust.paired import paired
 from lastword.trust.policy import TRACE
-from lastword.trust.record_groups import Groups, changed_groups
 from lastword.trust.testing import holm
 
 if TYPE_CHECKING:
