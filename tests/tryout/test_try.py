@@ -303,7 +303,7 @@ def test_enough_labels_give_a_certificate_and_the_command_to_serve_it(tmp_path: 
     assert "The certificate allows overrides by" in words
     assert f"lastword serve {out}" in words
     settings = tomllib.loads((out / "lastword.toml").read_text())
-    assert settings["model"] == "lastword/demo-organism"
+    assert settings["model"] == "lastword/demo-organism" and settings["dtype"] == "float32"
     assert settings["certificate"] == "certificate.toml"
     assert "guessed: text is column question, label is column answer" in done.stderr
     certificate = Certificate.read(out / "certificate.toml")

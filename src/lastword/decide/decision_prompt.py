@@ -46,11 +46,7 @@ class DecisionPrompt:
         if not any((folder / file).is_file() for file in (*FILES, *_HEADS)):
             return None
         try:
-            from transformers.decision import DecisionConfig
-
-            config = DecisionConfig.from_pretrained(folder, local_files_only=True)
-        except ImportError as error:
-            raise InputError("a decision model needs transformers 5.23 or later") from error
+            config = decision_config().from_pretrained(folder, local_files_only=True)
         except (ValueError, TypeError, OSError) as error:
             raise InputError(f"cannot read {FILES[0]} in {folder}: {one_line(error)}") from error
         if config.adapter or any((folder / file).is_file() for file in _HEADS):
@@ -96,6 +92,15 @@ class DecisionPrompt:
         if context is not None and any(item.prompt.prompt_tokens > context for item in encoded):
             raise ItemError(f"a prompt is longer than the model's context of {context} tokens")
         return [*map(sound, tracer.decide_group(encoded, Scope("base", "none")))]
+
+
+def decision_config() -> Any:
+    """Return the class of a decision model's configuration."""
+    try:
+        from transformers.decision import DecisionConfig
+    except ImportError as error:
+        raise InputError("a decision model needs transformers 5.23 or later") from error
+    return DecisionConfig
 
 
 def request_of(question: Single) -> Mapping[str, Any]:

@@ -13,7 +13,6 @@ from lastword.files.strict_json import from_json
 from lastword.files.writing import write_text
 from lastword.text.question import Question, question_from, question_to
 
-_FORM = "expected an object of questions by name"
 _BOOL, _DATE = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"
 
 
@@ -25,9 +24,8 @@ def read_questions(path: str | Path) -> dict[str, Question]:
     Raises:
         InputError: The file cannot be read, or contains no questions.
     """
-    value = _read(Path(path))
     try:
-        return questions_from(value)
+        return questions_from(_read(Path(path)))
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 
@@ -38,7 +36,10 @@ def named_probes(path: str | Path) -> list[Path]:
     Raises:
         InputError: The file cannot be read.
     """
-    value = _read(Path(path))
+    try:
+        value = _read(Path(path))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
     questions = value.values() if isinstance(value, Mapping) else []
     names = [value.get("probe") for value in questions if isinstance(value, Mapping)]
     if bad := [name for name in names if not isinstance(name, str | None)]:
@@ -49,18 +50,16 @@ def named_probes(path: str | Path) -> list[Path]:
 def _read(path: Path) -> Any:
     try:
         text = path.read_text(encoding="utf-8-sig")
+        is_json = path.suffix.lower() == ".json"
+        return from_json(text) if is_json else yaml.load(text, Loader=_Loader)  # noqa: S506 - safe
     except OSError as error:
-        raise InputError(f"cannot read the questions {path}: {error.strerror or error}") from error
+        raise InputError(f"cannot read the questions: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"cannot read the questions {path}: it is not UTF-8") from error
-    try:
-        if path.suffix.lower() == ".json":
-            return from_json(text)
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a subclass of SafeLoader
+        raise InputError("cannot read the questions: it is not UTF-8") from error
     except yaml.YAMLError as error:
-        raise InputError(f"{path}: not valid YAML: {one_line(error)}") from error
+        raise InputError(f"not valid YAML: {one_line(error)}") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: {one_line(error)}") from error
+        raise InputError(one_line(error)) from error
 
 
 def write_questions(
@@ -71,16 +70,15 @@ def write_questions(
     Raises:
         OSError: The file cannot be written.
     """
-    path = Path(path)
     value = {
         name: question_to(question) | ({"probe": probes[name]} if name in probes else {})
         for name, question in questions.items()
     }
-    if path.suffix.lower() == ".json":
+    if Path(path).suffix.lower() == ".json":
         text = json.dumps(value, ensure_ascii=False, indent=2) + "\n"
     else:
         text = yaml.safe_dump(value, allow_unicode=True, sort_keys=False, width=100)
-    write_text(path, text)
+    write_text(Path(path), text)
 
 
 def questions_from(value: Any) -> dict[str, Question]:
@@ -89,15 +87,13 @@ def questions_from(value: Any) -> dict[str, Question]:
     Raises:
         InputError: The value is not an object of questions, or is empty.
     """
-    if not isinstance(value, Mapping):
-        raise InputError(f"{_FORM}, not {type(value).__name__}")
-    if not value:
-        raise InputError(f"{_FORM}, and there is none")
-    for name in value:
-        if not isinstance(name, str) or not name:
-            raise InputError(f"a question's name is a text, not {name!r}: quote it")
+    if not isinstance(value, Mapping) or not value:
+        what = "and there is none" if isinstance(value, Mapping) else f"not {type(value).__name__}"
+        raise InputError(f"expected an object of questions by name, {what}")
     questions = {}
     for name, content in value.items():
+        if not isinstance(name, str) or not name:
+            raise InputError(f"a question's name is a text, not {name!r}: quote it")
         if isinstance(content, Mapping):  # `probe` names a file and is not part of the question
             content = {key: part for key, part in content.items() if key != "probe"}
         questions[name] = question_from(content, name)

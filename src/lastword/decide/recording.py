@@ -9,11 +9,11 @@ from lastword.errors import ItemError
 from lastword.records.columns import Row, failure, row_of
 from lastword.records.decision import Decision
 from lastword.text.items import Item
+from lastword.text.tokens import EncodedItem
 
 if TYPE_CHECKING:
     from lastword.decide.batch import Scope
     from lastword.decide.decider import Decider
-    from lastword.text.tokens import EncodedItem
 
 WINDOW = 2048  # number of items that are encoded and planned together
 
@@ -43,19 +43,19 @@ def records_of(
 
     for start in range(0, len(places), WINDOW):
         window = places[start : start + WINDOW]
-        pairs = [*zip(window, decider.encode([items[p] for p in window]), strict=True)]
-        yield [
-            failure(items[p], str(error), **where(p))
-            for p, error in pairs
-            if isinstance(error, ItemError)
-        ]
-        sound = [(one, where(p)) for p, one in pairs if not isinstance(one, ItemError)]
+        failures, sound = list[Row](), list[tuple[EncodedItem, dict[str, Any]]]()
+        for place, one in zip(window, decider.encode([items[p] for p in window]), strict=True):
+            if isinstance(one, ItemError):
+                failures.append(failure(items[place], str(one), **where(place)))
+            else:
+                sound.append((one, where(place)))
+        yield failures
         for group in decider.tracer.plan([one for one, _ in sound]) if sound else []:
             yield _rows(decider, [sound[i] for i in group], scope)
 
 
 def _rows(
-    decider: "Decider", group: "Sequence[tuple[EncodedItem, dict[str, Any]]]", scope: "Scope"
+    decider: "Decider", group: Sequence[tuple[EncodedItem, dict[str, Any]]], scope: "Scope"
 ) -> list[Row]:
     """Return the records of one group.
 
@@ -64,17 +64,15 @@ def _rows(
     start = time.perf_counter()
     decisions = decider.decide_group([one for one, _ in group], scope)
     seconds = (time.perf_counter() - start) / sum(one.tokens for one, _ in group)
-    rows = []
-    for (one, where), answer in zip(group, decisions, strict=True):
-        if isinstance(answer, Decision):
-            content = context(one) | where | {"seconds": seconds * one.tokens}
-            rows.append(row_of(replace(answer, **content)))
-        else:
-            rows.append(failure(one.item, str(answer), **where))
-    return rows
+    return [
+        row_of(replace(answer, **context(one), **where, seconds=seconds * one.tokens))
+        if isinstance(answer, Decision)
+        else failure(one.item, str(answer), **where)
+        for (one, where), answer in zip(group, decisions, strict=True)
+    ]
 
 
-def context(encoded: "EncodedItem") -> dict[str, Any]:
+def context(encoded: EncodedItem) -> dict[str, Any]:
     """Return the fields of a stored decision that the item has."""
     item, prompt, blind = encoded.item, encoded.prompt, encoded.blind
     return {

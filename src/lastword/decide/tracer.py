@@ -162,8 +162,24 @@ class Tracer:
 
     @property
     def profile(self) -> Profile:
-        """The model's profile."""
+        """The sizes and names of the model."""
         return self.model.profile
+
+    @property
+    def backbone(self) -> Backbone:
+        """The model's trunk."""
+        return self.model.backbone
+
+    @property
+    def facts(self) -> Facts:
+        """The facts of the model that methods are made from."""
+        profile = self.profile
+        return Facts(profile.depth, profile.vocabulary, self.invariant, self.theta)
+
+    @property
+    def invariant_readings(self) -> dict[str, float]:
+        """I(M) by each reading of the paper; {} if it was given."""
+        return {} if self.factors is None else dict(self.factors.readings)
 
     @cached_property
     def digests(self) -> dict[str, str]:
@@ -172,11 +188,6 @@ class Tracer:
             return digests(self.source)
         state = self.backbone.model.state_dict()
         return digests(self.source) or {"weights": tensors_digest(state)}
-
-    @property
-    def backbone(self) -> Backbone:
-        """The model's trunk."""
-        return self.model.backbone
 
     def correct(
         self,
@@ -386,26 +397,13 @@ class Tracer:
 
     def __repr__(self) -> str:
         """Return one line: the model, precision and device, and the branch chosen by I(M)."""
-        profile, high = self.profile, self.invariant > self.theta.tau_I
-        parts = [
-            repr(str(self.source["model"])),
-            f"{profile.model_type} of {profile.depth} blocks",
-            f"{profile.precision} on {profile.device}",
-            f"I(M) = {self.invariant:.4g} ({'mix' if high else 'early'} branch)",
-            *(["theta outside the paper"] if self.theta.outside_paper else []),
-        ]
-        return f"Tracer({', '.join(parts)})"
-
-    @property
-    def invariant_readings(self) -> dict[str, float]:
-        """I(M) by each reading of the paper; {} if it was given."""
-        return {} if self.factors is None else dict(self.factors.readings)
-
-    @property
-    def facts(self) -> Facts:
-        """The facts of the model that methods are made from."""
-        profile = self.profile
-        return Facts(profile.depth, profile.vocabulary, self.invariant, self.theta)
+        profile, branch = self.profile, "mix" if self.invariant > self.theta.tau_I else "early"
+        about = f"{profile.model_type} of {profile.depth} blocks, {profile.precision}"
+        others = ", theta outside the paper" if self.theta.outside_paper else ""
+        return (
+            f"Tracer({str(self.source['model'])!r}, {about} on {profile.device}, "
+            f"I(M) = {self.invariant:.4g} ({branch} branch){others})"
+        )
 
     def _batch(self, encoded: Sequence[EncodedItem], plan: ReadPlan) -> Batch:
         """Compute the states of a group at the depths of a plan, and read the plan's step."""
@@ -433,14 +431,11 @@ class Tracer:
         profile = self.profile
         factors = {} if self.factors is None else asdict(self.factors)
         readings = factors.pop("readings", {})
+        shape = ("model_type", "depth", "vocabulary", "context", "attention")
         return {
             "dtype": profile.precision,
             **self.source,
-            "model_type": profile.model_type,
-            "depth": profile.depth,
-            "vocabulary": profile.vocabulary,
-            "context": profile.context,
-            "attention": profile.attention,
+            **{name: getattr(profile, name) for name in shape},
             # Certificates and probes of the head do not hold for another readout.
             "head_dtype": self.head_dtype if self.lens is None else "own readout",
             "overflow": self.overflow,

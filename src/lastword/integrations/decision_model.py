@@ -6,11 +6,11 @@ are those of lastword, so that both give the same probabilities.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 
-from lastword.decide.decision_prompt import DecisionPrompt, request_of
+from lastword.decide.decision_prompt import DecisionPrompt, decision_config, request_of
 from lastword.decide.item import item_of
 from lastword.decide.questionnaire import Questionnaire, prepare
 from lastword.decide.tracer import Tracer
@@ -40,11 +40,7 @@ def export_decision_model(
         InputError: The folder is not empty, the tracer has a chat template, two questions are of
             one type, an option has several tokens, or transformers is older than 5.23.
     """
-    try:
-        from transformers.decision import DecisionConfig
-    except ImportError as error:
-        raise InputError("to write a decision model install transformers 5.23 or later") from error
-    folder = Path(folder)
+    make, folder = decision_config(), Path(folder)
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty: name a new folder")
     if tracer.chat is not None:
@@ -52,25 +48,18 @@ def export_decision_model(
     ready = prepare(questions, template)
     kinds = _by_kind(ready.questions)
     labels = {kind: _labels(tracer, one, ready) for kind, one in kinds.items()}
-    config = DecisionConfig(labels=labels, chat_template=_template(tracer, ready, kinds))
+    config = make(labels=labels, chat_template=_template(tracer, ready, kinds))
     prompt = DecisionPrompt(config, deepcopy(tracer.tokenizer))
-    _require_same_prompts(tracer, prompt, kinds.values(), ready)
-    tracer.backbone.model.save_pretrained(folder)
-    prompt.tokenizer.save_pretrained(folder)
-    config.save_pretrained(folder)
-
-
-def _require_same_prompts(
-    tracer: Tracer, prompt: DecisionPrompt, questions: Iterable[Single], ready: Questionnaire
-) -> None:
-    for question in questions:
+    for question in kinds.values():
         (item,) = tracer.encode([item_of(_SAMPLE, question, ready.template)])
         if isinstance(item, ItemError):
             raise item
         if prompt.encode(_SAMPLE, question).prompt.sequences != item.prompt.sequences:
-            raise InputError(
-                f"the template {ready.template.name} gives another prompt in transformers"
-            )
+            name = ready.template.name
+            raise InputError(f"the template {name} gives another prompt in transformers")
+    tracer.backbone.model.save_pretrained(folder)
+    prompt.tokenizer.save_pretrained(folder)
+    config.save_pretrained(folder)
 
 
 def _by_kind(questions: Mapping[str, Question]) -> dict[str, Single]:

@@ -30,6 +30,7 @@ def settings(proven: Proven, job: TryJob) -> dict[str, Any]:
     if job.tracer is not None and (probe is None or probe.needs_model):
         source = job.tracer.source
         settings["model"] = str(source.get("path", source["model"]))
+        settings["dtype"] = job.tracer.profile.precision
         if job.template_name is not None:
             settings["template"] = job.template_name
     if certificate is not None:
