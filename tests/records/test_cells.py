@@ -25,7 +25,6 @@ from lastword.records.readings import read
 from lastword.records.store import part_files
 from lastword.rule.theta import Theta
 
-CELL = ["model", "benchmark"]
 SCORES = st.floats(-50, 0) | st.sampled_from([-1.0, -2.0])  # includes ties
 ITEM = st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=6)
 
@@ -116,13 +115,3 @@ def test_cells_on_disk_and_in_memory_give_the_same_ablations_and_figures(both):
     for operator in ("mix", "early", "decisive"):
         records = [representative(side, operator) for side in sides]
         np.testing.assert_equal(*(record and asdict(record) for record in records))
-
-
-def test_whole_records_are_those_that_were_written(runs):
-    for cell, (_, written) in zip(read_cells(runs), load_records(runs).groupby(CELL), strict=True):
-        places = np.array([7, 3, 3, len(cell.records) - 1])
-        pd.testing.assert_frame_equal(
-            cell.whole(places).reset_index(drop=True),
-            written.iloc[places].drop(columns="run").reset_index(drop=True),
-            check_dtype=False,
-        )

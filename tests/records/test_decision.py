@@ -59,17 +59,11 @@ def test_answers_by_other_scores_have_no_gates():
     whole = Decision(**VALUES)
     peer, base, unchanged = whole.by("dola"), whole.as_base(), whole.withhold("rule")
     assert (peer.index, peer.operator, peer.method) == (2, "dola", "dola")
-    assert (base.index, base.operator, base.method, unchanged.method) == (
-        0,
-        "base",
-        "base",
-        "trace",
-    )
+    assert (base.index, base.operator, base.method) == (0, "base", "base")
     for answer in (peer, base):
         assert np.isnan(answer.d_eff) and not answer.gates and answer.decisive_layer is None
-    assert (
-        unchanged.d_eff == 1.25 and unchanged.gates == whole.gates and unchanged.decisive_layer == 2
-    )
+    assert (unchanged.method, unchanged.d_eff, unchanged.decisive_layer) == ("trace", 1.25, 2)
+    assert unchanged.gates == whole.gates
     override = unchanged.withheld
     assert isinstance(override, Withheld) and (override.index, override.answer) == (1, "b")
     assert base.withheld is None and unchanged.as_base().withheld is None

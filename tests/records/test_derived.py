@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from scipy.special import softmax
 from lastword import Tracer
 from lastword.decide.decider import Decider
 from lastword.errors import RecordError
-from lastword.lab.benchmarks import Template, find
+from lastword.lab.benchmarks import find
 from lastword.lab.evaluation.runner import evaluate
 from lastword.lab.evaluation.work import Work
 from lastword.lab.report.comparison import read_comparisons
@@ -74,23 +73,3 @@ def test_a_comparison_calibrates_by_the_mean_over_the_cell(cell):
     p = softmax(b, axis=1)
     right = true[np.arange(len(p)), (p - p.mean(axis=0)).argmax(axis=1)]
     assert standing.items == len(frame) and standing.mc1 == pytest.approx(right.mean())
-
-
-def test_content_free_prompts_replace_the_input(tmp_path):
-    dataset = find("everyday").load(limit=1)
-    item = dataset.items(dataset.benchmark.template(), content_free=True)[0]
-    assert item.content_free == ("Q: N/A\nA:", "Q: \nA:", "Q: [MASK]\nA:")
-    assert dataset.items(dataset.benchmark.template())[0].content_free == ()
-    path = tmp_path / "items.jsonl"
-    path.write_text(
-        '{"prompt": "Say: hello. Now:", "question": "hello.", "candidates": ["a", "b"]}\n'
-        '{"prompt": "Say", "blind_prompt": "", "candidates": ["a", "b"]}\n'
-        '{"prompt": "Say", "candidates": ["a", "b"], "content_free": ["x", "y"]}\n'
-    )
-    loaded = find(f"jsonl:{path}").load()
-    first, second, third = loaded.items(loaded.benchmark.template(), content_free=True)
-    assert first.content_free == ("Say: N/A Now:", "Say:  Now:", "Say: [MASK] Now:")
-    assert (second.content_free, third.content_free) == ((), ("x", "y"))
-    user = partial(Template, "user/u", "1")
-    (framed, *_) = loaded.items(user("<{{ prompt }}>"), content_free=True)
-    assert framed.content_free[0] == "<Say: N/A Now:>"

@@ -30,29 +30,11 @@ def test_metrics_equal_their_definitions(item):
     assert mc3(scores, truth) == sum(above) / len(above)
 
 
-def test_mc2_does_not_underflow():
-    assert math.exp(-2000) == 0
-    assert mc2([-2000.0, -2001.0], [True, False]) == pytest.approx(1 / (1 + math.exp(-1)))
-    assert mc2([-np.inf, -3.0], [True, False]) == 0
-
-
 def test_a_pair_counts_only_if_both_items_are_right():
     ids = ["pair/1/a", "pair/2/a", "pair/1/b", "pair/2/b", "pair/3/a", "plain/1", "pair/4/b"]
     assert pair_accuracy(ids, [1, 1, 1, 0, 1, 0, 1]) == 0.5
     assert pair_accuracy(ids[:3:2], [1.0, 0.5]) == 0  # a tie is not a right answer
     assert math.isnan(pair_accuracy(ids[4:], [1, 1, 1]))
-
-
-@pytest.mark.parametrize("truth", [[True, True], [False, False]])
-@pytest.mark.parametrize("metric", [mc1, mc2, mc3])
-def test_metrics_without_true_or_false_candidates_are_undefined(metric, truth):
-    assert math.isnan(metric([-1.0, -2.0], truth))
-
-
-@pytest.mark.parametrize("scores", [[-1.0], [-1.0, math.nan], [-1.0, math.inf], [-math.inf] * 2])
-def test_bad_scores_are_refused(scores):
-    with pytest.raises(InputError):
-        mc1(scores, [True, False])
 
 
 # Edges of bins, where inclusive and exclusive bounds differ.
@@ -71,11 +53,15 @@ def test_ece_equals_its_definition(pairs):
     assert calibration_error(*zip(*pairs, strict=True)) == pytest.approx(total, abs=1e-9)
 
 
-def test_the_error_of_no_items_is_undefined():
+def test_undefined_values_and_refusals():
+    assert mc2([-2000.0, -2001.0], [True, False]) == pytest.approx(1 / (1 + math.exp(-1)))
+    assert mc2([-np.inf, -3.0], [True, False]) == 0
+    for truth in ([True, True], [False, False]):
+        assert all(math.isnan(metric([-1.0, -2.0], truth)) for metric in (mc1, mc2, mc3))
     assert calibration_error([0.95, math.nan], [1, 1]) == pytest.approx(0.05)
     assert math.isnan(calibration_error([], []))
-
-
-def test_confidences_above_one_are_refused():
+    for scores in ([-1.0], [-1.0, math.nan], [-1.0, math.inf], [-math.inf] * 2):
+        with pytest.raises(InputError):
+            mc1(scores, [True, False])
     with pytest.raises(InputError):
         calibration_error([1.5], [1])

@@ -1,7 +1,6 @@
 """The store of records: interrupted runs, full disks, damaged files and other runs."""
 
 import errno
-import json
 import os
 import random
 import shutil
@@ -54,22 +53,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "PART_SECONDS", 0.0)
         return run(tmp_path_factory.mktemp("whole"))
-
-
-def test_a_cell_has_a_run_file_and_parts(whole):
-    assert whole.parts[-2:] == ("double--words", "jsonl-made")
-    firsts = [min(read_part(path)["place"].to_pylist()) for path in part_files(whole)]
-    assert [p.name for p in part_files(whole)] == [f"part-{first:05d}.parquet" for first in firsts]
-    info = json.loads((whole / "run.json").read_text())
-    assert info["schema"] == 1 and info["model"] == "double/words"
-    assert set(info["packages"]) == {"lastword", "torch", "transformers", "tokenizers"}
-
-
-def test_records_are_stored_together_for_some_seconds(tmp_path, whole, monkeypatch):
-    monkeypatch.setattr(store, "PART_SECONDS", 20.0)
-    cell = run(tmp_path)
-    assert [path.name for path in part_files(cell)] == ["part-00000.parquet"]
-    assert_same(cell, whole)
 
 
 def test_records_are_in_the_benchmarks_order_and_contain_arrays(whole):
@@ -162,15 +145,6 @@ def test_every_damage_of_a_part_is_a_record_error(tmp_path, whole):
     assert refused > 300
 
 
-def test_temporary_files_are_deleted_and_not_read(tmp_path, whole):
-    cell = run(tmp_path)
-    part = part_files(cell)[4]
-    part.rename(cell / f".{part.name}.0123abcd.tmp")
-    run(tmp_path)
-    assert not list(cell.glob(".part*"))
-    assert_same(cell, whole)
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -187,11 +161,7 @@ def test_another_run_in_the_same_folder_is_refused(tmp_path, changed, message):
     with pytest.raises(RecordError, match=f"has another run: .*{message}.*--out"):
         run(tmp_path, **changed)
     assert {p: p.read_bytes() for p in cell.iterdir() if p.is_file()} == before
-
-
-def test_device_check_and_rounding_do_not_make_another_run(tmp_path):
-    run(tmp_path)
-    run(tmp_path, device="cuda:3", check={"road": "plain"}, invariant=2.0 + 1e-13)
+    run(tmp_path, device="cuda:3", check={"road": "plain"}, invariant=2.0 + 1e-13)  # the same run
 
 
 class StoppedError(Exception):
@@ -209,25 +179,13 @@ def test_a_restart_computes_what_is_missing_in_other_groups(tmp_path, whole):
     (cell,) = find_cells(tmp_path)
     done = len(comparable(cell))
     assert 6 <= done <= 9 and len(missing_places(cell)) == 20 - done
+    shutil.copy(part_files(cell)[0], cell / f".{part_files(cell)[0].name}.0123abcd.tmp")
     double, work = job(tmp_path, size=11)
     outcome = evaluate(double, work, tmp_path)
     assert (outcome.resumed, outcome.items) == (done, 20)
     assert list(map(len, double.groups)) == [11, 9 - done]
+    assert not list(cell.glob(".part*"))  # that of a killed process
     assert_same(cell, whole)
-
-
-def test_a_second_writer_is_refused_but_other_shards_are_not(tmp_path):
-    with (
-        opened(tmp_path),
-        opened(tmp_path, Shard(0, 2)),
-        opened(tmp_path, Shard(1, 2)),
-    ):
-        for shard in (Shard(), Shard(0, 2)):
-            double, work = job(tmp_path)
-            with pytest.raises(RunLockedError, match="another process writes"):
-                evaluate(double, work, tmp_path, shard)
-            assert double.groups == []
-    run(tmp_path)
 
 
 def test_the_lock_holds_between_processes_and_ends_with_its_process(forks, tmp_path):
@@ -240,69 +198,45 @@ def test_the_lock_holds_between_processes_and_ends_with_its_process(forks, tmp_p
     assert len(comparable(run(tmp_path, 40))) == 40
 
 
-def test_shards_share_a_folder(tmp_path, whole):
-    cells = {run(tmp_path, shard=Shard(i, 3)) for i in range(3)}
-    (cell,) = cells
-    places = {p.name: {*read_part(p)["place"].to_pylist()} for p in part_files(cell)}
-    assert all(len({p % 3 for p in some}) == 1 for some in places.values())
-    assert_same(cell, whole)
-    double, work = job(tmp_path)
-    assert evaluate(double, work, tmp_path).resumed == 20 and double.groups == []
-
-
-def test_merge_joins_folders_and_reports_missing_items(tmp_path, whole):
-    for index in range(3):
-        run(tmp_path / str(index), shard=Shard(index, 3))
-    sources = [tmp_path / str(index) for index in (0, 2)]
-    (merged,) = merge(sources, tmp_path / "all")
-    assert missing_places(merged.cell) == merged.missing == [*range(1, 20, 3)]
-    part_files(find_cells(tmp_path / "1")[0])[0].write_bytes(b"torn")
-    (again,) = merge([*sources, tmp_path / "1"], tmp_path / "all")
+def test_shards_share_a_folder_or_are_merged(tmp_path, whole):
+    with opened(tmp_path / "all"), opened(tmp_path / "all", Shard(0, 3)):
+        for shard in (Shard(), Shard(0, 3)):
+            with pytest.raises(RunLockedError, match="another process writes"):
+                run(tmp_path / "all", shard=shard)
+        run(tmp_path / "all", shard=Shard(1, 3))
+        run(tmp_path / "second", shard=Shard(2, 3))
+    (merged,) = merge([tmp_path / "second"], tmp_path / "all")
+    assert missing_places(merged.cell) == merged.missing == [*range(0, 20, 3)]
+    part_files(run(tmp_path / "third", shard=Shard(0, 3)))[0].write_bytes(b"torn")
+    (again,) = merge([tmp_path / "third"], tmp_path / "all")
     assert len(again.missing) == 3
-    run(tmp_path / "1", shard=Shard(1, 3))
-    (last,) = merge([*sources, tmp_path / "1"], tmp_path / "all")
-    assert not last.missing
+    run(tmp_path / "third", shard=Shard(0, 3))
+    assert [one.missing for one in merge([tmp_path / "third"], tmp_path / "all")] == [[]]
     assert_same(tmp_path / "all", whole)
-    assert [run.missing for run in merge([tmp_path / "all"])] == [[]]
+    double, work = job(tmp_path)
+    assert evaluate(double, work, tmp_path / "all").resumed == 20 and double.groups == []
+    run(tmp_path / "other", shard=Shard(0, 2), dtype="bfloat16")
+    with pytest.raises(RecordError, match="have different runs: dtype was"):
+        merge([tmp_path / "third", tmp_path / "other"], tmp_path / "mixed")
+    assert not (tmp_path / "mixed").exists()
 
 
 def test_merge_keeps_different_parts_of_one_name(tmp_path, whole):
-    rows = {path: read_part(path).to_pylist() for path in part_files(whole)}
-    every = sorted((row for part in rows.values() for row in part), key=lambda row: row["place"])
+    rows = [row for path in part_files(whole) for row in read_part(path).to_pylist()]
     for name, step in (("a", 2), ("b", 3)):
         with opened(tmp_path / name) as some:
-            some.keep(to_table(every[::step]))
+            some.keep(to_table(sorted(rows, key=lambda row: row["place"])[::step]))
     (merged,) = merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
-    assert sorted(comparable(merged.cell)["place"]) == sorted({*range(0, 20, 2), *range(0, 20, 3)})
+    expected = {*range(0, 20, 2), *range(0, 20, 3)}
+    assert sorted(comparable(merged.cell)["place"]) == sorted(expected)
 
 
-def test_merge_refuses_different_runs_and_writes_nothing(tmp_path):
-    run(tmp_path / "a", shard=Shard(0, 2))
-    run(tmp_path / "b", shard=Shard(1, 2), dtype="bfloat16")
-    with pytest.raises(RecordError, match="have different runs: dtype was"):
-        merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
-    assert not (tmp_path / "all").exists()
-    with pytest.raises(RecordError, match="no records"):
-        merge([tmp_path / "all"])
-
-
-@pytest.mark.parametrize("text", ["2/2", "-1/2", "1", "1/0", "a/b", "1/2/3", ""])
-def test_a_shard_is_i_of_n(text):
-    with pytest.raises(RecordError, match="i from 0 to n-1"):
-        Shard.parse(text)
-
-
-@pytest.mark.parametrize(
-    ("name", "folder"),
-    [
-        ("Qwen/Qwen3-0.6B", "Qwen--Qwen3-0.6B"),
-        ("../up", "..--up"),
-        ("..", "-.."),
-        ("a b\n", "a-b-"),
-    ],
-)
-def test_folder_names_are_safe(name, folder):
-    assert folder_name(name) == folder
+def test_shards_and_folder_names_are_checked():
+    for text in ("2/2", "-1/2", "1", "1/0", "a/b", "1/2/3", ""):
+        with pytest.raises(RecordError, match="i from 0 to n-1"):
+            Shard.parse(text)
+    names = {"Qwen/Qwen3-0.6B": "Qwen--Qwen3-0.6B", "../up": "..--up", "..": "-..", "a b\n": "a-b-"}
+    assert {name: folder_name(name) for name in names} == names
 
 
 def no_space(*_: Any, **__: Any) -> Any:
@@ -331,13 +265,6 @@ def test_a_full_disk_is_an_error_and_leaves_complete_records(tmp_path, whole, mo
     assert 0 < len(comparable(cell)) < 20
     assert not list(cell.glob(".*.tmp"))
     assert_same(run(tmp_path), whole)
-
-
-def test_a_folder_that_cannot_be_created_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    double, work = job(tmp_path)
-    with pytest.raises(RecordError, match="cannot write .*file"):
-        evaluate(double, work, tmp_path / "file")
 
 
 @pytest.mark.slow

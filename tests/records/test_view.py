@@ -37,9 +37,6 @@ def test_the_deciding_depths_of_each_operator(operator, chosen, name):
     shown = view(replace(spatial("decisive", 5), **fields, **gates, regime="scalar"), Theta())
     assert (shown["deciding"], shown["deciding_name"]) == (chosen, name)
     assert (shown["window"], shown["depths"]) == ([6, 10], [*range(13)])
-    unread = fields | {"operator": "base", "decisive_layer": None}
-    base = view(replace(spatial("base", 2), **unread))
-    assert (base["deciding"], base["window"]) == ([], None)
 
 
 def test_the_notebook_view_has_answers_and_probabilities_as_text():
