@@ -88,68 +88,56 @@ def pair() -> tuple[list[np.ndarray], list[str]]:
     return sources, [f"{a}{b}" for a, b in bits]
 
 
-def test_concatenated_blocks_are_one_ridge_scaled_by_the_roots_of_their_widths() -> None:
+def test_two_blocks_are_one_scaled_ridge_or_the_sum_of_two_probes() -> None:
     (x, y), labels = pair()
     one = fit_state(x, labels, poolings=("mean",))
     other = fit_state(y, labels, encoder="letters")
     blocks = x[:, 0, 0], y[:, 0, 0]
-    side = fit_beside(one, other, blocks, labels, ("side",))
-    both = np.concatenate(blocks, axis=1)
+    side, added = (fit_beside(one, other, blocks, labels, (way,)) for way in ("side", "sum"))
+    both, rest = np.concatenate(blocks, axis=1), np.arange(60) != 7
     z = [(block - block.mean(0)) / block.std(0) / np.sqrt(block.shape[1]) for block in blocks]
     truths = np.array([side.probe.classes.index(label) for label in labels])
-    targets = 2.0 * np.eye(4)[truths] - 1
-    rest = np.arange(60) != 7
-    scaled = np.concatenate(z, axis=1)
-    plain = [
-        Ridge(penalty).fit(scaled[rest], targets[rest]).predict(scaled[[7]])[0]
-        for penalty in 2 * PENALTIES
-    ]
-    assert min(np.abs(scores - side.scores[7]).max() for scores in plain) < 1e-8
-    whole = [Ridge(p).fit(scaled, targets).predict(scaled) for p in 2 * PENALTIES]
-    assert min(np.abs(scores - side.probe.scores(both)).max() for scores in whole) < 1e-8
-    assert side.right.max() > max(one.right.max(), other.right.max())
-
-
-def test_the_sum_adds_both_probes_scores_and_the_better_combination_is_chosen() -> None:
-    (x, y), labels = pair()
-    one = fit_state(x, labels, poolings=("mean",))
-    other = fit_state(y, labels, encoder="letters")
-    blocks = x[:, 0, 0], y[:, 0, 0]
-    added = fit_beside(one, other, blocks, labels, ("sum",))
-    both = np.concatenate(blocks, axis=1)
+    targets, scaled = 2.0 * np.eye(4)[truths] - 1, np.concatenate(z, axis=1)
+    for some, scores, asked in (
+        (rest, side.scores[[7]], scaled[[7]]),
+        (np.full(60, True), side.probe.scores(both), scaled),
+    ):
+        fits = [Ridge(p).fit(scaled[some], targets[some]) for p in 2 * PENALTIES]
+        assert min(np.abs(fit.predict(asked) - scores).max() for fit in fits) < 1e-8
     expected = one.probe.scores(blocks[0]) + other.probe.scores(blocks[1])
     np.testing.assert_allclose(added.probe.scores(both), expected, atol=1e-10)
     np.testing.assert_allclose(added.scores, one.scores + other.scores, atol=1e-12)
-    side = fit_beside(one, other, blocks, labels, ("side",))
+    assert side.right.max() > max(one.right.max(), other.right.max())
     best = fit_beside(one, other, blocks, labels)
     assert best.right.max() == max(added.right.max(), side.right.max())
 
 
-def test_weighted_leave_one_out_scores_equal_scikit_learns_refits() -> None:
+@pytest.mark.parametrize("rare", [1.0, 3.0])
+def test_leave_one_out_scores_equal_scikit_learns_refits(rare: float) -> None:
     rng = np.random.default_rng(0)
     truths = np.array([0] * 6 + [1] * 18)
     x = rng.normal(size=(24, 8)) + truths[:, None]
-    weights = np.where(truths == 0, 2.0, 2 / 3)
-    fit = leave_one_out(x, truths, 2, weights=weights)
-    assert fit.penalty is not None
-    z = (x - x.mean(axis=0)) / x.std(axis=0)
-    targets = 2 * np.eye(2)[truths] - 1
-    for i in range(24):
-        rest = np.arange(24) != i
-        ridge = Ridge(fit.penalty).fit(z[rest], targets[rest], sample_weight=weights[rest])
-        np.testing.assert_allclose(fit.scores[i], ridge.predict(z[i : i + 1])[0], atol=1e-8)
+    weights = np.where(truths == 0, rare, 1.0)
+    weights /= weights.mean()
+    fit = leave_one_out(x, truths, 2, weights=None if rare == 1 else weights)
+    z, targets = (x - x.mean(axis=0)) / x.std(axis=0), 2 * np.eye(2)[truths] - 1
+    refits = {
+        penalty: np.stack(
+            [
+                Ridge(penalty).fit(z[rest], targets[rest], weights[rest]).predict(z[[i]])[0]
+                for i, rest in enumerate(~np.eye(24, dtype=bool))
+            ]
+        )
+        for penalty in PENALTIES * 8
+    }
+    errors = {p: (weights[:, None] * (u - targets) ** 2).mean() for p, u in refits.items()}
+    assert fit.penalty == pytest.approx(min(errors, key=lambda p: errors[p]))
+    np.testing.assert_allclose(fit.scores, refits[fit.penalty], atol=1e-8)
     right = fit.scores.argmax(axis=1) == truths
     assert fit.right == pytest.approx((right * weights).sum() / weights.sum())
     expected = Ridge(fit.penalty).fit(z, targets, sample_weight=weights)
     np.testing.assert_allclose(fit.fit().weights, expected.coef_.T, atol=1e-10)
-    # Only ratios of weights matter: equal weights are like none.
-    labels = ["ab"[t] for t in truths]
-    states = x[:, None, None].astype(np.float32)
-    plain, equal, doubled = (
-        fit_state(states, labels, poolings=("mean",), weights=w)
-        for w in (None, {"a": 3.0, "b": 3.0}, {"a": 6.0, "b": 2.0})
-    )
-    np.testing.assert_allclose(equal.scores, plain.scores, atol=1e-6)
-    rare = truths == 0
-    recalls = [(one.scores.argmax(axis=1) == truths)[rare].mean() for one in (plain, doubled)]
-    assert recalls[1] >= recalls[0]
+    # Only ratios of the classes' weights matter.
+    labels, states = ["ab"[t] for t in truths], x[:, None, None]
+    twice = fit_state(states, labels, poolings=("mean",), weights={"a": 2 * rare, "b": 2.0})
+    np.testing.assert_allclose(twice.scores, fit.scores, atol=1e-6)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 from topics import LABELS, NAME, QUESTION, TEMPLATE, TEXTS, probe_of, with_facts
 
 from lastword import Decider, Tracer
@@ -46,19 +47,14 @@ def test_states_agree_with_the_model(tracer):
                 np.testing.assert_allclose(states[row, depth, place], expected, atol=2e-5)
 
 
-def test_a_written_probe_is_read_back(tmp_path, probe):
+def test_a_written_probe_is_read_back_and_a_changed_one_refused(tmp_path, probe):
     probe.write(tmp_path / "a.probe.safetensors")
     again = Probe.read(tmp_path / "a.probe.safetensors")
-    assert again.digest == probe.digest
+    assert again.digest == probe.digest == Probe.from_bytes(with_facts(probe.to_bytes())).digest
     assert (again.question, again.labels) == (QUESTION, len(LABELS))
-
-
-def test_a_changed_file_is_refused(probe):
     raw = probe.to_bytes()
-    assert Probe.from_bytes(with_facts(raw)).digest == probe.digest
     turned = with_facts(raw, **{"fit.classes": ["money", "animal"]}, digest="")
-    bare = with_facts(raw, digest=None)
-    for changed in (turned, raw[:-1] + bytes([raw[-1] ^ 1]), bare):
+    for changed in (turned, raw[:-1] + bytes([raw[-1] ^ 1]), with_facts(raw, digest=None)):
         with pytest.raises(InputError, match="not those of its digest"):
             Probe.from_bytes(changed)
 
@@ -114,6 +110,9 @@ def test_a_probe_answers_only_its_question(tracer, probe):
     without = Decider(tracer).decide("a horse eats hay", questions)
     for name in ("other", "more", "holds"):
         assert answers[name].to_dict() == without[name].to_dict()
+    third = Choice("What is it about?", ["animal", "money", "music"])  # music has no label
+    wide = Decider.demo(probes=[probe_of(tracer, question=third)]).decide("a horse", {"q": third})
+    assert wide["q"].probabilities[2] == 0 and wide["q"].probabilities.sum() == pytest.approx(1)
     turned = answers["turned"].to_dict()
     assert 0 < turned["likeness"] <= 1 and not turned["deferred"]
     assert sum(each["probability"] for each in turned["probabilities"]) == pytest.approx(1)
@@ -131,19 +130,14 @@ def test_other_questions_do_not_change_an_answer_by_a_bit(tracer):
             assert one[name].probabilities.tolist() == all_[name].probabilities.tolist()
 
 
-def test_layers_above_the_deepest_probe_are_not_computed(probe):
-    ours = Decider.demo(probes=[probe])
+def test_no_layer_above_the_probe_is_computed_and_a_novel_text_is_deferred_on_request(probe):
+    ours = Decider.demo(probes=[probe], unlike=1.0)
     runs = []
     for i, block in enumerate(ours.tracer.backbone.parts.blocks):
         block.register_forward_hook(lambda *_, i=i: runs.append(i))
-    ours.decide("a horse eats hay", {"topic": QUESTION})
-    assert max(runs, default=-1) < max(probe.linear.blocks[0].layer, 1)
-
-
-def test_a_text_unlike_the_labels_is_deferred_on_request(probe):
-    ours = Decider.demo(probes=[probe], unlike=1.0)
     answer = ours.decide("zzzz qqqq 0000", {"topic": QUESTION})["topic"]
     assert answer.deferred and answer.likeness < 1
+    assert max(runs, default=-1) < max(probe.linear.blocks[0].layer, 1)
     as_like = Decider.demo(probes=[probe], unlike=answer.likeness)
     assert not as_like.decide("zzzz qqqq 0000", {"topic": QUESTION})["topic"].deferred
 
@@ -161,47 +155,36 @@ def test_a_level_below_every_p_value_is_refused_with_a_suggestion(probe, labels,
             Decider.demo(probes=[small], unlike=0.01)
 
 
-def test_another_model_or_template_is_refused(probe):
+def test_another_model_or_template_and_long_texts_are_refused(probe):
     with pytest.raises(InputError, match="demo-mix"):
         Decider.demo("mix", probes=[probe])
     with pytest.raises(InputError, match="prompt template"):
         Decider.demo(probes=[probe]).decide("x", {"q": QUESTION}, template="decide/listed")
-
-
-def test_a_text_that_does_not_fit_is_named(probe):
     with pytest.raises(ItemError, match="1"):
         [*Decider.demo(probes=[probe]).decide_many(["short", "word " * 5000], {"q": QUESTION})]
 
 
 def test_a_stacked_probe_weighs_the_probes_and_the_models_scores(tmp_path, tracer):
-    wide = Choice("What is it about?", ["money", "music", "animal"])
+    options = ("money", "music", "animal")  # music has no label
+    wide = Choice("What is it about?", [*options])
     states = read_states(tracer, TEXTS, wide, TEMPLATE, ("mean",))
     fit = fit_state(states, LABELS, poolings=("mean",))
     items = [item_of(text, wide, TEMPLATE, blind=True) for text in TEXTS]
     decisions = [*tracer.correct_many(items, read="base", blind="base")]
-    base, blind = (
-        np.stack([getattr(d, n) for d in decisions]) for n in ("base_scores", "blind_scores")
-    )
-    options = ("money", "music", "animal")
+    base = np.stack([d.base_scores for d in decisions])
+    blind = np.stack([d.blind_scores for d in decisions])
     stacked = fit_stacked(fit, LABELS, options, base, blind, TEXTS).probe
-    Probe(wide, NAME, subject_of(tracer), stacked, len(LABELS)).write(
-        tmp_path / "s.probe.safetensors"
-    )
-    ours = Decider.demo(probes=[tmp_path / "s.probe.safetensors"])
-    turned = Choice("What is it about?", ["animal", "music", "money"])
-    answers = [answer["q"] for answer in ours.decide_many(TEXTS, {"q": turned})]
+    Probe(wide, NAME, subject_of(tracer), stacked, 8).write(path := tmp_path / "s.safetensors")
+    turned = {"q": Choice("What is it about?", [*options[::-1]])}
+    answers = [answer["q"] for answer in Decider.demo(probes=[path]).decide_many(TEXTS, turned)]
     # By hand: three weights for the scores of the ridge, the model, and the model without text.
-    chosen = fit.probe
-    ridge_scores = chosen.scores(states[:, chosen.blocks[0].layer, 0].astype(float))
     ridge = np.full((len(TEXTS), 3), -1.0)
-    ridge[:, [2, 0]] = ridge_scores  # classes are in Unicode order; music has no label
-    features = np.stack([ridge, base, blind], axis=2)
-    u = features @ stacked.stack / stacked.temperature
-    p = np.exp(u) / np.exp(u).sum(axis=1, keepdims=True)
+    ridge[:, [2, 0]] = fit.probe.scores(states[:, fit.probe.blocks[0].layer, 0].astype(float))
+    u = np.stack([ridge, base, blind], axis=2) @ stacked.stack / stacked.temperature
     probabilities = np.stack([answer.probabilities[::-1] for answer in answers])
-    np.testing.assert_allclose(probabilities, p, atol=1e-6)
-    assert {answer.method for answer in answers} == {f"{chosen.name}+model"}
-    changed = [options[i] != d.answer for i, d in zip(p.argmax(axis=1), decisions, strict=True)]
+    np.testing.assert_allclose(probabilities, softmax(u, axis=1), atol=1e-6)
+    assert {answer.method for answer in answers} == {f"{fit.probe.name}+model"}
+    changed = [options[i] != d.answer for i, d in zip(u.argmax(axis=1), decisions, strict=True)]
     assert [answer.corrected for answer in answers] == changed
 
 
@@ -222,8 +205,7 @@ def test_a_trajectory_probe_answers_questions_with_other_options(tmp_path, trace
     ours = Decider.demo(probes=[path])
     for text, question, x, decision in zip(texts, questions, features, read, strict=True):
         answer = ours.decide(text, {"goods": question})["goods"]
-        u = fit.scores(x) / fit.temperature
-        p = np.exp(u) / np.exp(u).sum()
+        p = softmax(fit.scores(x) / fit.temperature)
         np.testing.assert_allclose(answer.probabilities, p, atol=1e-5)
         assert answer.method == "probe@trajectory"
         assert answer.corrected == (p.argmax() != decision.base_index)
@@ -233,10 +215,3 @@ def test_a_trajectory_probe_answers_questions_with_other_options(tmp_path, trace
     other = Decider.demo(probes=[Probe(questions[0], NAME, subject_of(tracer), shallow, 6)])
     with pytest.raises(InputError, match="fit it again"):
         other.decide("x", {"q": questions[0]})
-
-
-def test_an_option_without_labels_has_no_probability(tracer):
-    wide = Choice("What is it about?", ["animal", "money", "music"])
-    ours = Decider.demo(probes=[probe_of(tracer, question=wide)])
-    answer = ours.decide("a horse eats hay", {"q": wide})["q"]
-    assert answer.probabilities[2] == 0 and answer.probabilities.sum() == pytest.approx(1)

@@ -86,18 +86,6 @@ def test_answers_agree_with_the_probe_on_the_states_of_both(
             np.testing.assert_allclose(one.probabilities, p, atol=1e-5)
 
 
-def test_a_plan_counts_the_tokens_of_the_encoder_and_the_model(
-    tracer: Tracer, encoder: Encoder, probes: dict[str, Probe]
-) -> None:
-    tokens = {}
-    for name in ("alone", "both"):
-        decider = Decider(tracer, probes=[probes[name]], encoders=[encoder])
-        tokens[name] = decider.plan(NEW[0], decider.prepare({"q": QUESTION}))[0].tokens
-    (sentence,) = encoder.encode(NEW[:1])
-    assert tokens["alone"] == len(sentence.tokens)
-    assert tokens["both"] > tokens["alone"]
-
-
 def test_a_missing_or_another_encoder_is_refused(
     tracer: Tracer, probes: dict[str, Probe], tmp_path: Path
 ) -> None:
@@ -108,21 +96,14 @@ def test_a_missing_or_another_encoder_is_refused(
         Decider(tracer, probes=[probes["both"]], encoders=[other])
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"encoder": {"model": 3}},
-        {"encoder": None},
-        {"fit.blocks": [{"layer": 2, "pooling": "own", "encoder": "letters"}] * 2},
-        {"fit.blocks": [{"layer": 2, "pooling": "own"}]},
-        {"fit.blocks": []},
-    ],
-)
-def test_a_damaged_file_is_refused(probes: dict[str, Probe], change: dict[str, Any]) -> None:
-    raw = probes["both"].to_bytes()
-    with pytest.raises(InputError) as refusal:
-        Probe.from_bytes(with_facts(raw, **change))
-    assert "\n" not in str(refusal.value)
+def test_a_damaged_file_is_refused(probes: dict[str, Probe]) -> None:
+    own = {"layer": 2, "pooling": "own"}
+    blocks: tuple[Any, ...] = ([own | {"encoder": "letters"}] * 2, [own], [])
+    changes = [{"fit.blocks": each} for each in blocks]
+    for change in (*changes, {"encoder": {"model": 3}}, {"encoder": None}):
+        with pytest.raises(InputError) as refusal:
+            Probe.from_bytes(with_facts(probes["both"].to_bytes(), **change))
+        assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("name", ["alone", "both", "stacked"])

@@ -5,7 +5,6 @@ import pytest
 from numpy.testing import assert_allclose
 
 from lastword.errors import InputError
-from lastword.probes.linear import PENALTIES
 from lastword.probes.novelty import Likeness
 from lastword.probes.state import StateBlock, can_fit, fit_state
 
@@ -28,26 +27,6 @@ def test_the_depth_and_pooling_that_separate_the_classes_are_chosen():
     assert_allclose(p.sum(axis=1), 1)
     right = np.array(fit.probe.classes)[p.argmax(axis=1)] == np.array(truths)
     assert right.mean() > 0.8 > fit.right[0].max()
-
-
-def test_leave_one_out_scores_equal_those_of_refits():
-    from sklearn.linear_model import Ridge
-
-    states, labels = planted(count=12)
-    one = states[:, 1:2, 1:]
-    fit = fit_state(one, labels)
-    x = one[:, 0, 0].astype(float)
-    z = (x - x.mean(axis=0)) / x.std(axis=0)
-    targets = np.array(
-        [[1.0 if label == c else -1.0 for c in fit.probe.classes] for label in labels]
-    )
-    candidates = []
-    for penalty in PENALTIES * z.shape[1]:
-        left = np.arange(len(z))[:, None] != np.arange(len(z))
-        fits = [Ridge(penalty).fit(z[rest], targets[rest]) for rest in left]
-        candidates.append(np.stack([f.predict(z[i : i + 1])[0] for i, f in enumerate(fits)]))
-    errors = [np.square(scores - targets).mean() for scores in candidates]
-    assert_allclose(fit.scores, candidates[int(np.argmin(errors))], atol=1e-8)
 
 
 def test_the_order_of_labels_does_not_change_the_probe():

@@ -63,9 +63,8 @@ def test_the_model_runs_and_answers_only_if_the_probe_is_unsure(monkeypatch):
     answers = [a["q"] for a in decider.decide_many(TEXTS, questions)]
     unsure = margins <= threshold
     assert len(prompts) == unsure.sum() == len(TEXTS) / 2
-    options = candidates_of(QUESTION)
     for row, model, answer, open_ in zip(scores, choices, answers, unsure, strict=True):
-        best = options[fit.classes.index(fit.classes[int(row.argmax())])]
+        best = candidates_of(QUESTION)[int(row.argmax())]
         assert answer.choice == (model if open_ else best)
         assert answer.to_dict()["by"] == ("model" if open_ and best != model else "probe")
     # If every depth is requested, the model runs for all texts, with the same answers.

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from lastword.errors import InputError
-from lastword.probes.logit import conditional_logit, log_loss, root_mean_square
+from lastword.probes.logit import conditional_logit, log_loss
 from lastword.probes.trajectory import features_of, fit_trajectory
 
 
@@ -22,26 +22,19 @@ def planted(count: int = 60, seed: int = 0):
     return items, truths
 
 
-def test_the_informative_feature_has_the_largest_weight():
+def test_the_informative_feature_is_found_whatever_the_order():
     items, truths = planted()
-    probe = fit_trajectory(items, truths)
+    names, order = [*map(str, range(len(items)))], np.random.default_rng(0).permutation(len(items))
+    probe = fit_trajectory(items, truths, names)
+    other = fit_trajectory(*([each[i] for i in order] for each in (items, truths, names)))
+    assert_allclose(probe.weights, other.weights, rtol=1e-7)
+    assert probe.temperature == pytest.approx(other.temperature)
     assert np.abs(probe.weights).argmax() == 2
     new, rights = planted(seed=1)
     answers = [int(probe.scores(x).argmax()) for x in new]
     assert np.mean(np.array(answers) == rights) > 0.8
-
-
-def test_the_order_of_items_and_options_does_not_matter():
-    items, truths = planted()
-    order = np.random.default_rng(0).permutation(len(items))
-    names = [str(i) for i in range(len(items))]
-    probe = fit_trajectory(items, truths, names)
-    shuffled = [[each[i] for i in order] for each in (items, truths, names)]
-    other = fit_trajectory(*shuffled)
-    assert_allclose(probe.weights, other.weights, rtol=1e-7)
-    assert probe.temperature == pytest.approx(other.temperature)
-    turned = [int(probe.scores(x[::-1]).argmax()) for x in items]
-    assert turned == [len(x) - 1 - int(probe.scores(x).argmax()) for x in items]
+    with pytest.raises(InputError):
+        fit_trajectory(*planted(count=3))
 
 
 @pytest.mark.parametrize(("options", "sure", "penalty"), [(4, 0, 2.0), (77, 9, 0.1)])
@@ -69,11 +62,6 @@ def test_the_gradient_at_the_weights_is_zero(options, sure, penalty):
     assert loss == pytest.approx(log_loss(scores[twice], target[twice]))
 
 
-def test_too_few_items_are_refused():
-    with pytest.raises(InputError):
-        fit_trajectory(*planted(count=3))
-
-
 def test_features_are_all_depths_with_and_without_input_t_and_lengths():
     from lastword import Item, Tracer
 
@@ -89,8 +77,3 @@ def test_features_are_all_depths_with_and_without_input_t_and_lengths():
     (part,) = tracer.correct_many([item])
     with pytest.raises(InputError):
         features_of(part, [2, 3])
-
-
-def test_features_are_scaled_over_the_present_options():
-    x, present = np.array([[[3.0, 0.0], [4.0, 0.0], [0.0, 0.0]]]), np.array([[True, True, False]])
-    assert root_mean_square(x, present).tolist() == [12.5**0.5, 1.0]
