@@ -77,7 +77,6 @@ def damages(raw: bytes):
         "left_out": ["animal"],
         "labels": [0],
         "seed": [-1, 1.5],
-        "figures": [{"right": np.nan}, {"right": True}],
         "other": [1],
     }
     for name, values in wrong.items():

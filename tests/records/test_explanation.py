@@ -12,7 +12,7 @@ from lastword.rule.operators import Gate
 
 def decision(**changes):
     gates = {"invariant": Gate(2.5, 1.0, True), "sharper": Gate(0.8, 0.0, True)}
-    values = dict(candidates=("it is red", "it is blue"), regime="scalar", operator="mix")
+    values: dict = dict(candidates=("it is red", "it is blue"), regime="scalar", operator="mix")
     values |= dict(d_eff=1.0, invariant=2.5, decisive_layer=None, mixing=-1.0)
     values |= dict(gates=gates | {"shift": Gate(-0.25, 0.0, False)})
     scores, base = changes.pop("scores", (-2.0, -1.0)), changes.pop("base_scores", (-1.0, -1.2))
