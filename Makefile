@@ -19,7 +19,7 @@ demo: $(READY) real
 	@$(BIN)/lastword get minilm > /dev/null || true
 	@if $(BIN)/lastword get smollm2-135m > /dev/null; then \
 		$(BIN)/lastword try examples/tickets.csv --instructions "Which team?" \
-			--model lastword/smollm2-135m --out build/tickets --budget 0s; \
+			--model lastword/smollm2-135m --out build/tickets --budget 0; \
 	else $(BIN)/lastword demo; fi
 
 quick: $(READY)

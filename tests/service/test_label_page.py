@@ -21,7 +21,7 @@ from lastword.service.labelling import LabelService, create_label_app
 from lastword.service.server import Server
 from lastword.trust.certificate import Certificate
 from lastword.trust.terms import Terms
-from lastword.tryout.label_job import label_job
+from lastword.tryout.label_job import LabelJob
 from lastword.tryout.labelling import FILE, Labelling
 from lastword.tryout.table_options import TableOptions
 
@@ -53,7 +53,7 @@ def labelling(folder: Path, named: TableOptions, load: Any = Tracer.demo) -> Ite
     """Serve the page from this process, and yield a client of its routes."""
     address = list[str]()
     source = str(write(folder, 170))
-    job = label_job(source, named, folder / "out", load, Terms(promise="gain"))
+    job = LabelJob(source, named, folder / "out", load, Terms(promise="gain"))
     service = LabelService(job, 0, address.append)
     server = Server(create_label_app(service), service)
     thread = threading.Thread(target=lambda: asyncio.run(server.run()))

@@ -11,7 +11,7 @@ from lastword.errors import InputError
 from lastword.files.rows import read_objects
 from lastword.trust.second_round import FIRST
 from lastword.trust.terms import Terms
-from lastword.tryout.label_job import LabelJob, label_job
+from lastword.tryout.label_job import LabelJob
 from lastword.tryout.labelling import FILE, Repeated
 from lastword.tryout.table_options import TableOptions
 
@@ -24,7 +24,7 @@ TEXTS = ["", "a\0b", *(f"text number {i}" for i in range(80))]
 def opened(folder: Path, texts: list[str] = TEXTS, named: TableOptions = NAMED) -> LabelJob:
     path = folder / "texts.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    return label_job(str(path), named, folder / "out", Tracer.demo, Terms(promise="gain"))
+    return LabelJob(str(path), named, folder / "out", Tracer.demo, Terms(promise="gain"))
 
 
 def test_a_restart_restores_labels_and_skips_and_can_undo_them(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_edited_tables_and_other_questions_are_refused(tmp_path: Path) -> None:
     for texts, choices, why in (
         (edited, "animal,money", "line 2: its text is not in the table. Restore"),
         (TEXTS[:5], "animal,money", "its text is not in the table"),
-        (TEXTS, "animal,plant", "has the label 'money', which is not an option"),
+        (TEXTS, "animal,plant", "a label that is not an option: money"),
     ):
         with pytest.raises(InputError, match=why):
             opened(tmp_path, texts, TableOptions(choices=choices, instructions="Topic?"))
@@ -88,7 +88,7 @@ def test_edited_tables_and_other_questions_are_refused(tmp_path: Path) -> None:
     labelled = '{"text": "a", "label": "money"}\n{"text": "b", "label": ""}\n'
     (tmp_path / "labelled.jsonl").write_text(labelled)
     with pytest.raises(InputError, match="has labels already. Test a model"):
-        label_job(str(tmp_path / "labelled.jsonl"), NAMED, tmp_path, Tracer.demo, Terms())
+        LabelJob(str(tmp_path / "labelled.jsonl"), NAMED, tmp_path, Tracer.demo, Terms())
 
 
 def test_unreadable_texts_do_not_end_the_job_and_one_label_has_no_second_round(

@@ -34,7 +34,7 @@ def test_probes_are_ranked_by_mean_recall(tmp_path: Path) -> None:
     path, out = table(tmp_path / "rare.csv", 120, 0.82), tmp_path / "out"
     recalls = {}
     for objective in ("accuracy", "balanced"):
-        done = run_try(path, "--budget", "0s", "--out", out, "--objective", objective)
+        done = run_try(path, "--budget", "0", "--out", out, "--objective", objective)
         figures = json.loads((out / "verdict.json").read_text())
         contest = figures["contest"]
         assert contest["objective"] == objective
@@ -50,7 +50,7 @@ def test_probes_are_ranked_by_mean_recall(tmp_path: Path) -> None:
 
 def test_a_certificate_beside_mean_recall_is_about_accuracy(tmp_path: Path) -> None:
     path, out = table(tmp_path / "rare.csv", 160, 0.98), tmp_path / "out"
-    run_try(path, "--budget", "0s", "--out", out, "--objective", "balanced")
+    run_try(path, "--budget", "0", "--out", out, "--objective", "balanced")
     figures = json.loads((out / "verdict.json").read_text())
     certificate, promised = Certificate.read(out / "certificate.toml"), figures["certificate"]
     assert certificate.policy.method == figures["contest"]["probe"]

@@ -18,7 +18,7 @@ from lastword.model.encoder import Encoder
 from lastword.probes.probe import Probe
 from lastword.trust.certificate import Certificate
 from lastword.trust.terms import Terms
-from lastword.tryout.label_job import label_job
+from lastword.tryout.label_job import LabelJob
 from lastword.tryout.table_options import TableOptions
 
 pytestmark = pytest.mark.usefixtures("few_strengths")
@@ -42,7 +42,7 @@ def write_table(reader: Encoder, path: Path, count: int = 160) -> tuple[Path, st
 def test_a_reader_competes_alone_and_combined_and_can_be_served(tmp_path: Path) -> None:
     reader = write_encoder(tmp_path / "letters")
     table, text, label = write_table(Encoder(reader, "cpu"), tmp_path / "t.csv")
-    options = ["--budget", "0s", "--encoder", reader, "--json", "--out", tmp_path / "out"]
+    options = ["--budget", "0", "--encoder", reader, "--json", "--out", tmp_path / "out"]
     figures = json.loads(run_try(table, *options).stdout)
     names = [line["name"] for line in figures["contest"]["lines"]]
     assert any(name.startswith("probe@letters:") for name in names)
@@ -70,7 +70,7 @@ def test_a_reader_competes_in_both_rounds_of_labelling(tmp_path: Path) -> None:
     path.write_text("\n".join(["text", *truths]))
     named, out = TableOptions(choices="high,low"), tmp_path / "out"
     terms = Terms(promise="gain")
-    job = label_job(str(path), named, out, Tracer.demo, terms, load_readers=lambda: [reader])
+    job = LabelJob(str(path), named, out, Tracer.demo, terms, load_readers=lambda: [reader])
 
     def label() -> None:
         while not job.progress.ended:

@@ -48,7 +48,7 @@ def test_labels_of_differing_rows_prove_a_gain(tmp_path: Path) -> None:
     truths = {row["text"]: row["label"] for row in rows}
     path, out = write_csv(tmp_path / "topics.csv", hidden(rows, 30)), tmp_path / "out"
     for _ in range(2):  # without a label, the rows are drawn again
-        done = run_try(path, "--out", out, "--budget", "0s")
+        done = run_try(path, "--out", out, "--budget", "0")
         assert str(out / "labels.csv") in done.stdout and "the gain of a probe" in done.stdout
     drawn = read_objects(out / "labels.csv")
     assert {row["round"] for row in drawn} == {"2"} and not any(row["label"] for row in drawn)
@@ -177,12 +177,3 @@ def test_the_first_round_uses_the_encoding_of_the_table(tmp_path: Path) -> None:
     )
     labels = read_trial(str(path), named, out)
     assert isinstance(labels, Labels) and len(labels.rows) == 20
-
-
-def test_the_pool_has_one_text_per_group_and_none_of_labelled_groups() -> None:
-    rows = [row | {"author": str(i // 4)} for i, row in enumerate(hidden(table(40), 10))]
-    assert len(read_labels(rows).pool) == 30
-    by_author = read_labels(rows, TableOptions(group="author"))
-    assert [*by_author.pool] == [str(4 * i + 1) for i in range(3, 10)]
-    assert any("--group" in note for note in read_labels(rows).notes)
-    assert not any("--group" in note for note in by_author.notes)

@@ -20,7 +20,7 @@ from lastword.probes import Probe
 from lastword.trust.certificate import Certificate
 from lastword.trust.terms import Terms
 from lastword.tryout import material
-from lastword.tryout.label_job import label_job
+from lastword.tryout.label_job import LabelJob
 from lastword.tryout.labels import read_labels
 from lastword.tryout.material import TryJob
 from lastword.tryout.table_options import TableOptions
@@ -40,7 +40,7 @@ def noisy(count: int, every: int = 10) -> list[dict[str, str]]:
 
 def test_half_of_the_labels_proves_the_errors_and_decide_defers(tmp_path: Path) -> None:
     path, out = write_csv(tmp_path / "topics.csv", noisy(160)), tmp_path / "out"
-    done = run_try(path, "--error", "0.25", "--budget", "0s", "--out", out)
+    done = run_try(path, "--error", "0.25", "--budget", "0", "--out", out)
     certificate, probe = (
         Certificate.read(out / "certificate.toml"),
         Probe.read(out / "answer.probe.safetensors"),
@@ -60,7 +60,7 @@ def test_half_of_the_labels_proves_the_errors_and_decide_defers(tmp_path: Path) 
     )
     for answer in (one["q"] for one in answers):
         assert answer.deferred == (answer.probabilities.max() < rung.threshold)
-    loose = json.loads(run_try(path, "--error", "0.01", "--json", "--budget", "0s").stdout)
+    loose = json.loads(run_try(path, "--error", "0.01", "--json", "--budget", "0").stdout)
     assert loose["answered"]["share"] is None and loose["answered"]["error"] == 0.01
 
 
@@ -68,7 +68,7 @@ def test_a_second_round_of_confident_rows_proves_the_errors(tmp_path: Path) -> N
     rows = table(260)
     truths = {row["text"]: row["label"] for row in rows}
     path, out = write_csv(tmp_path / "topics.csv", hidden(rows, 40)), tmp_path / "out"
-    options = "--error", "0.2", "--budget", "0s", "--out", out
+    options = "--error", "0.2", "--budget", "0", "--out", out
     assert "label the" in run_try(path, *options).stdout
     drawn = read_objects(out / "labels.csv")
     assert {row["round"] for row in drawn} == {"2"} and 40 <= len(drawn) <= 120
@@ -88,7 +88,7 @@ def test_a_second_round_of_confident_rows_proves_the_errors(tmp_path: Path) -> N
     assert figures["contest"]["best"] == probe.name == certificate.policy.method
     assert f"lastword decide {out}" in " ".join(figures["advice"]["commands"])
     with pytest.raises(InputError, match="is for another promise"):
-        run_try(path, "--error", "0.1", "--budget", "0s", "--out", out)
+        run_try(path, "--error", "0.1", "--budget", "0", "--out", out)
 
 
 def test_a_trial_needs_no_language_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_labelling_needs_no_language_model_and_proves_the_errors(tmp_path: Path)
     truths = {row["text"]: row["label"] for row in read_objects(path)}
     path.write_text("\n".join(["text", *truths]))
     named, terms, out = TableOptions(choices="high,low"), Terms(error=0.3), tmp_path / "out"
-    job = label_job(str(path), named, out, lambda: None, terms, load_readers=lambda: [reader])
+    job = LabelJob(str(path), named, out, lambda: None, terms, load_readers=lambda: [reader])
     (work := threading.Thread(target=job.run, daemon=True)).start()
     while work.is_alive():
         if job.progress.more:

@@ -3,19 +3,14 @@
 import csv
 import json
 import tomllib
-import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import date, datetime
-from decimal import Decimal
 from html import unescape
 from math import nan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 import pytest
 from topics import run_try, write_csv
 from typer.testing import CliRunner
@@ -35,7 +30,6 @@ from lastword.trust.terms import Terms
 from lastword.tryout.labels import read_labels
 from lastword.tryout.material import TryJob
 from lastword.tryout.run import prepare, try_labels
-from lastword.tryout.table_options import TableOptions
 from lastword.tryout.verdict import (
     Class,
     Guarantee,
@@ -60,134 +54,6 @@ def table(count: int) -> list[dict[str, Any]]:
     return rows
 
 
-COLOURS: list[dict[str, Any]] = [
-    {"body": f"thing {i} is seen", "tone": ["01", "blue"][i % 2], "n": i} for i in range(12)
-]
-
-
-def test_columns_are_guessed_if_unambiguous_and_the_guess_is_noted(tmp_path: Path) -> None:
-    for name in ("a.csv", "a.tsv"):
-        labels = read_labels(write_csv(tmp_path / name, COLOURS))
-        guessed, authors, asks = labels.notes
-        assert "--group" in authors
-        assert guessed == "guessed: text is column body, label is column tone"
-        assert "asks no question" in asks and "--instructions" in asks
-        # Labels stay texts, and the options are the labels that occur.
-        assert [option.value for option in labels.rows[0][1].options] == ["01", "blue"]
-        assert labels.rows[1][0] == "thing 1 is seen" and labels.rows[1][2] == "blue"
-    lines = tmp_path / "a.jsonl"
-    lines.write_text("\n".join(json.dumps(row) for row in COLOURS))
-    frame = pd.DataFrame(COLOURS)
-    frame.to_parquet(tmp_path / "a.parquet")
-    rows = labels.rows
-    for source in (lines, tmp_path / "a.parquet", frame, pa.Table.from_pandas(frame), COLOURS):
-        assert read_labels(source).rows == rows
-    twice = [{"Text": "?", "text": row["body"], "tone": row["tone"]} for row in COLOURS]
-    assert "text is column Text (not text)" in read_labels(twice).notes[0]
-    two = [row | {"kind": row["tone"]} for row in COLOURS]
-    with pytest.raises(
-        InputError, match="several columns repeat few values. Choose one with --label"
-    ):
-        read_labels(two)
-    assert read_labels(two, TableOptions(label="kind")).rows == rows
-    with pytest.raises(InputError, match="no column 'colour'; the table has body, tone, n"):
-        read_labels(COLOURS, TableOptions(label="colour"))
-    without = [*COLOURS, {"body": "nobody knows", "tone": None, "n": 5}]
-    notes = read_labels(without, TableOptions("body", "tone", instructions="Which?")).notes
-    assert notes[0] == "1 row without a label" and len(notes) == 2  # and: no row has a group
-    with pytest.raises(InputError, match="one column, 'text:team'.*separated by commas"):
-        read_labels([{"text:team": "late:shipping"}])
-
-
-MESSY: list[dict[str, Any]] = [
-    {"Ticket-ID": f"T{i}", "text": f"thing {i} is seen", "team": ["Lager", "Kasse"][i % 2]}
-    for i in range(12)
-] + [
-    {"Ticket-ID": "T12", "text": "thing  4 is seen", "team": " Kasse"},
-    {"Ticket-ID": "T13", "text": "the other one", "team": "LAGER"},
-    {"Ticket-ID": "T13", "text": "alone", "team": "Hof"},
-    {"Ticket-ID": "", "text": "nobody knows", "team": None},
-]
-
-
-def test_doubtful_labels_name_their_rows() -> None:
-    labels = read_labels(MESSY)
-    assert [row[3] for row in labels.rows[-3:]] == ["T12", "T13 (row 14)", "T13 (row 15)"]
-    guessed, left, *doubts = labels.notes
-    assert "id is column Ticket-ID" in guessed and left.startswith("1 row ")
-    (alike,) = [line for line in doubts if "look like one class" in line]
-    assert "`Kasse` (6 rows) and ` Kasse` (1 row)" in alike
-    assert "`Lager` (6 rows) and `LAGER` (1 row)" in alike
-    assert any("`Hof` (row T13 (row 15))" in line for line in doubts)
-    assert any("row T4 (`Lager`) and row T12 (` Kasse`)" in line for line in doubts)
-
-
-def test_a_possible_missing_header_is_noted(tmp_path: Path) -> None:
-    (path := tmp_path / "t.csv").write_text("".join(f"text {n},{'ab'[n % 2]}\n" for n in range(9)))
-    assert any("`a` is a label too: if the table has no line" in n for n in read_labels(path).notes)
-    path.write_text("text,label\n" + path.read_text())
-    assert not any("no line of names" in note for note in read_labels(path).notes)
-
-
-TWELVE = [f"parcel {letter} is not here" for letter in "abcdefghijkl"]
-
-
-@pytest.mark.parametrize(
-    ("labels", "apart"),
-    [
-        (["café", unicodedata.normalize("NFD", "café"), "bar"], 3),
-        (["1", "1.0", "0"], 3),
-        (["1", "01", "0"], 3),
-        (["1", "\uff11", "0"], 3),
-        (["a\u200bb", "ab", "c"], 3),
-        ([1, 1.0, 0], 2),
-        ([0.0, 1.0, float("nan")], 2),
-        ([Decimal(1), Decimal(0), pd.NA], 2),
-        ([b"yes", b"no", b"\xff"], 2),
-        ([date(2025, 1, 1), datetime(2025, 1, 1), pd.NaT], 2),
-    ],
-    ids="forms strings zeros wide hidden numbers gaps decimals bytes dates".split(),
-)
-def test_similar_labels_of_all_types_are_noted(labels, apart):
-    rows = [{0: text, 1: labels[i % 3], "other": labels[i % 3]} for i, text in enumerate(TWELVE)]
-    read = read_labels(rows, TableOptions(text="0", label="1"))
-    assert read.question is not None and len(read.question.options) == apart
-    assert any("look like one class" in note for note in read.notes) == (apart > 2)
-
-
-def test_unreadable_rows_are_left_out_and_named(tmp_path: Path) -> None:
-    rows = [{"text": t, "label": "ab"[i % 2]} for i, t in enumerate(TWELVE)]
-    rows[2]["text"], rows[3]["text"], rows[4]["label"] = "\0", "\ud800", "\ud800"
-    rows[6]["text"], rows[7]["label"] = " \n", "  "
-    lines = [json.dumps(row) for row in rows]
-    lines[5] = "{"
-    (path := tmp_path / "t.jsonl").write_text("\n".join(lines))
-    labels = read_labels(path)
-    assert [row[0] for row in labels.rows] == TWELVE[:2] + TWELVE[8:]
-    assert any("line 6: not JSON" in note for note in labels.notes)
-    (note,) = [note for note in labels.notes if note.startswith("left out 4 rows: ")]
-    assert "row 3: its text contains a NUL" in note and "row 5: its label contains a lone" in note
-    assert "1 row without a label" in labels.notes
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"label": ["a"]}, "row 2: its label is a list"),
-        ({"options": "a;b"}, "row 2: 1 choice, .* separated by |"),
-        ({"options": [{"text": "a"}]}, "row 2: an option is blank"),
-        ({"options": None}, "row 2: 0 choices"),
-    ],
-)
-def test_rows_with_invalid_labels_or_options_are_named(change, message) -> None:
-    rows: list[dict[str, Any]] = [
-        {"text": text, "label": "a", "options": ["a", "b"]} for text in TWELVE
-    ]
-    rows[1] |= change
-    with pytest.raises(InputError, match=message):
-        read_labels(rows, TableOptions(text="text", label="label", choices="options"))
-
-
 def test_rows_beyond_the_models_context_are_noted(caplog: pytest.LogCaptureFixture) -> None:
     def rows(*unreadable: int) -> list[dict[str, str]]:
         lengths = [5000 if n in unreadable else 1 for n in range(12)]
@@ -199,36 +65,6 @@ def test_rows_beyond_the_models_context_are_noted(caplog: pytest.LogCaptureFixtu
     assert any(line.startswith(note) for line in verdict.notes) and note in caplog.text
     with pytest.raises(InputError, match="no example can be read; the first one: "):
         try_labels(rows(*range(12)), Tracer.demo())
-
-
-def test_options_are_read_from_a_column_of_lists() -> None:
-    tools = ["a tool of some length", "another tool"]
-    rows = [{"request": f"do {i}", "tools": tools, "tool": tools[i % 2]} for i in range(12)]
-    for column in (tools, json.dumps(tools), np.array(tools)):
-        named = TableOptions(text="request", choices="tools")
-        labels = read_labels([row | {"tools": column} for row in rows], named)
-        text, question, truth, *_ = labels.rows[1]
-        assert (text, truth) == ("do 1", "another tool")
-        assert [option.text for option in question.options] == tools
-
-
-def test_options_come_from_a_file_a_column_or_the_labels(tmp_path: Path) -> None:
-    options = tmp_path / "options.txt"
-    options.write_text("blue\n01\ngreen\n")
-    described = tmp_path / "labels.toml"
-    described.write_text('blue = "as the sky"\n')
-    labels = read_labels(
-        COLOURS, TableOptions(choices=str(options), describe=described, instructions="?")
-    )
-    question = labels.question
-    assert question is not None and question.instructions == "?"
-    described_as = {o.text: o.description for o in question.options}
-    assert described_as == {"blue": "as the sky", "01": None, "green": None}
-    by_row = [row | {"may": "blue|01|x" if row["n"] % 2 else '["01", "blue"]'} for row in COLOURS]
-    labels = read_labels(by_row, TableOptions(choices="may"))
-    assert labels.question is None and len(labels.rows[1][1].options) == 3
-    with pytest.raises(InputError, match="row 2: the label 'blue' is not one of its choices"):
-        read_labels([row | {"may": "01|x"} for row in COLOURS], TableOptions(choices="may"))
 
 
 def test_figures_of_a_verdict_agree_with_decisions_item_by_item(tmp_path: Path) -> None:
@@ -269,7 +105,7 @@ def test_a_longer_table_gets_new_records_and_an_equal_one_reuses_them(tmp_path: 
     rows, path, out = table(20), tmp_path / "facts.csv", tmp_path / "out"
     for count in (16, 20):
         write_csv(path, rows[:count])
-        run_try(path, "--out", out, "--budget", "0s")
+        run_try(path, "--out", out, "--budget", "0")
     runs = sorted(tmp_path.glob("out/*/*/run.json"), key=lambda path: path.stat().st_mtime)
     assert [json.loads(run.read_text())["items"] for run in runs] == [16, 20]
     assert "<dt>Labels</dt><dd>20</dd>" in (out / "index.html").read_text()
@@ -298,7 +134,7 @@ def test_duplicate_rows_count_once_in_tests() -> None:
 
 def test_enough_labels_give_a_certificate_and_the_command_to_serve_it(tmp_path: Path) -> None:
     path, out = write_csv(tmp_path / "facts.csv", table(200)), tmp_path / "out"
-    options = ["--out", out, "--promise", "breaks", "--alpha", "0.1", "--budget", "0s"]
+    options = ["--out", out, "--promise", "breaks", "--alpha", "0.1", "--budget", "0"]
     words = (done := run_try(path, *options)).stdout
     assert "The certificate allows overrides by" in words
     assert f"lastword serve {out}" in words
@@ -472,7 +308,7 @@ def test_a_probe_is_tested_on_other_labels_and_saved_with_its_certificate(
 ) -> None:
     rows = topics(300)
     path, out = write_csv(tmp_path / "topics.csv", rows), tmp_path / "out"
-    figures = json.loads(run_try(path, "--out", out, "--json", "--budget", "0s").stdout)
+    figures = json.loads(run_try(path, "--out", out, "--json", "--budget", "0").stdout)
     assert figures == json.loads((out / "verdict.json").read_text())
     contest, promised = figures["contest"], figures["certificate"]
     shares = {line["name"]: line["right"] for line in contest["lines"]}
@@ -509,7 +345,7 @@ def test_without_a_certificate_a_probe_on_all_labels_is_saved_and_marked(
     tmp_path: Path,
 ) -> None:
     path, out = write_csv(tmp_path / "topics.csv", topics(22)), tmp_path / "out"
-    done = run_try(path, "--budget", "0s", "--out", out)
+    done = run_try(path, "--budget", "0", "--out", out)
     probe = Probe.read(out / "answer.probe.safetensors")
     assert probe.labels == 22 and not (out / "certificate.toml").exists()
     assert f"(by {probe.name}; nothing is certified):\nlastword serve {out}" in done.stdout

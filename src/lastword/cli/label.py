@@ -68,7 +68,7 @@ def label(
         from lastword.service.server import run
         from lastword.trust.policy import CERTIFIABLE
         from lastword.trust.terms import Terms
-        from lastword.tryout.label_job import label_job
+        from lastword.tryout.label_job import LabelJob
 
         def load_model() -> "Tracer | None":
             from lastword.decide.tracer import Tracer
@@ -78,7 +78,7 @@ def label(
 
         terms = Terms(alpha, delta, error, methods=CERTIFIABLE, promise=promise)
         readers = partial(load_encoders, names, load_options(model or "", loading))
-        job = label_job(file, table, out, load_model, terms, template, readers)
+        job = LabelJob(file, table, out, load_model, terms, template, readers)
 
     def started(address: str) -> None:
         typer.echo(f"Label at {address}\nCtrl+C stops; the same command continues.")

@@ -48,12 +48,12 @@ def try_(
     encoding: opt.Encoding = None,
     template: opt.Template = None,
     budget: Annotated[
-        str,
+        float,
         typer.Option(
-            help="Time for trying other prompts, and for the model's answers if there are more "
-            "than 20 options: 90s, 10m, 1h."
+            help="Seconds for trying other prompts, and for the model's answers if there are more "
+            "than 20 options."
         ),
-    ] = "5m",
+    ] = 300.0,
     promise: opt.Promise = "gain",
     alpha: opt.Alpha = 0.05,
     delta: opt.Delta = 0.05,
@@ -94,13 +94,12 @@ def try_(
         if isinstance(labels, str):
             typer.echo(printable(labels))
             return
-        seconds = _seconds(budget)
     names = encoders(encoder, yes=yes, needed=model is None) if labels.question else []
     tracer = None if model is None else load_decider(load_options(model, loading)).tracer
     with waiting("making ready"):
         readers = tuple(load_encoders(names, load_options(model or "", loading)))
         named = tuple(encoder_name(reader.name) for reader in readers if encoder)
-        job = TryJob(tracer, labels, terms, template, seconds, readers, named, objective)
+        job = TryJob(tracer, labels, terms, template, budget, readers, named, objective)
         plan = job.plan()
     for line in plan:
         say(line)
@@ -152,12 +151,3 @@ def load_encoders(names: list[str], options: "LoadOptions") -> "list[Encoder]":
 
     quiet()
     return [load_encoder(name, options) for name in names]
-
-
-def _seconds(budget: str) -> float:
-    import pandas as pd
-
-    try:
-        return float(pd.Timedelta(budget).total_seconds())
-    except ValueError as error:
-        raise InputError(f"--budget is a time as 90s, 10m or 1h, not {budget!r}") from error

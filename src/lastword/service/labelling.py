@@ -88,20 +88,18 @@ class _Failures(Log):
             super().event(name, **fields)
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class LabelBody(_Body):
+class LabelBody(BaseModel):
     """A label; null skips the row."""
 
+    model_config = ConfigDict(extra="forbid", strict=True)
     row: str
     label: str | None
 
 
-class GoOnBody(_Body):
+class GoOnBody(BaseModel):
     """The user's choice after a verdict without proof."""
 
+    model_config = ConfigDict(extra="forbid", strict=True)
     more: bool
 
 
@@ -109,62 +107,58 @@ def create_label_app(service: LabelService) -> FastAPI:
     """Return the application of a labelling page; its `state.service` ends with its lifespan."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     app.state.service = service
-    handlers, router, base = _Routes(service.job), routes(), service.path
-    router.get(f"{base}/state")(handlers.state)
-    router.get(f"{base}/result")(handlers.result)
-    router.post(f"{base}/label")(handlers.label)
-    router.post(f"{base}/undo")(handlers.undo)
-    router.post(f"{base}/go-on")(handlers.go_on)
+    router, base, job = routes(), service.path, service.job
+    options = [option.text for option in job.question.options]
+
+    @router.get(f"{base}/state")
+    async def state() -> Response:
+        return json_of(_state(job))
+
+    @router.post(f"{base}/label")
+    async def label(body: LabelBody) -> Response:
+        if body.label is not None and body.label not in options:
+            raise InputError(f"{body.label!r} is not one of {', '.join(options)}")
+        with _refusals():
+            job.labelling.give(body.row, body.label)
+        return json_of(_state(job))
+
+    @router.post(f"{base}/undo")
+    async def undo() -> Response:
+        with _refusals():
+            row = job.labelling.undo()
+        return json_of(_state(job) | {"undone": row is not None})
+
+    @router.post(f"{base}/go-on")
+    async def go_on(body: GoOnBody) -> Response:
+        if job.progress.more:
+            job.choose(more=body.more)
+        return json_of(_state(job))
+
+    @router.get(f"{base}/result")
+    async def result() -> Response:
+        if job.progress.page is None:
+            raise Refusal("not_found", "the page of the verdict is not written yet")
+        return FileResponse(job.progress.page, headers={"content-security-policy": _RESULT_POLICY})
+
     add_labelling_page(app, base)
     add_dialects(app, [Dialect(router)])
     return app
 
 
-class _Routes:
-    def __init__(self, job: LabelJob) -> None:
-        self._job, self._labelling = job, job.labelling
-
-    async def state(self) -> Response:
-        return json_of(self._state())
-
-    async def label(self, body: LabelBody) -> Response:
-        options = [option.text for option in self._job.question.options]
-        if body.label is not None and body.label not in options:
-            raise InputError(f"{body.label!r} is not one of {', '.join(options)}")
-        with _refusals():
-            self._labelling.give(body.row, body.label)
-        return json_of(self._state())
-
-    async def undo(self) -> Response:
-        with _refusals():
-            row = self._labelling.undo()
-        return json_of(self._state() | {"undone": row is not None})
-
-    async def go_on(self, body: GoOnBody) -> Response:
-        if self._job.progress.more:
-            self._job.choose(more=body.more)
-        return json_of(self._state())
-
-    async def result(self) -> Response:
-        page = self._job.progress.page
-        if page is None:
-            raise Refusal("not_found", "the page of the verdict is not written yet")
-        return FileResponse(page, headers={"content-security-policy": _RESULT_POLICY})
-
-    def _state(self) -> dict[str, Any]:
-        progress, labelling = self._job.progress, self._labelling
-        row = None if progress.more or progress.ended else labelling.next()
-        options = self._job.question.options
-        return {
-            "instructions": self._job.question.instructions,
-            "options": [{"name": o.text, "description": o.description or ""} for o in options],
-            "shown": None if row is None else {"row": row, "text": labelling.texts[row]},
-            "round": labelling.round,
-            "done": len(labelling.done),
-            "rows": len(labelling.rows),
-            **{name: value for name, value in vars(progress).items() if name != "page"},
-            "result": progress.page is not None,
-        }
+def _state(job: LabelJob) -> dict[str, Any]:
+    progress, labelling = job.progress, job.labelling
+    row = None if progress.more or progress.ended else labelling.next()
+    options = [{"name": o.text, "description": o.description or ""} for o in job.question.options]
+    return {
+        "instructions": job.question.instructions,
+        "options": options,
+        "shown": None if row is None else {"row": row, "text": labelling.texts[row]},
+        "round": labelling.round,
+        "done": len(labelling.done),
+        "rows": len(labelling.rows),
+        **{name: value for name, value in vars(progress).items() if name != "page"},
+        "result": progress.page is not None,
+    }
 
 
 @contextmanager

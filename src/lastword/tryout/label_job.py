@@ -5,7 +5,7 @@ files are those of `try`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -13,10 +13,9 @@ from filelock import FileLock, Timeout
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
 from lastword.model.encoder import Encoder
-from lastword.text.question import Choice
 from lastword.trust.second_round import FIRST
 from lastword.trust.terms import Terms
-from lastword.tryout.labelling import FILE, Labelling, random_order
+from lastword.tryout.labelling import FILE, random_order
 from lastword.tryout.labels import Labels, labelled_already, question_of, read_unlabelled
 from lastword.tryout.material import TryJob
 from lastword.tryout.page import FILE as PAGE
@@ -55,39 +54,64 @@ class Progress:
     ended: bool = False
 
 
-@dataclass
 class LabelJob:
-    """A table that is being labelled, with its labels.
+    """A table that a person labels; its folder is locked until `close`.
 
-    Attributes:
+    Labels that the folder has already are taken over.
+
+    Args:
         source: The table; nothing in it is labelled.
         settings: Its columns, and the options.
         out: Folder of the labels and of all results.
         load: Function that loads the language model; it returns None without one.
-        load_readers: Function that loads the sentence encoders that take part.
+        terms: The promise.
+        template: Prompt template; chosen by the model if left out.
+        load_readers: Loads the sentence encoders that take part; called after `load`.
+
+    Attributes:
+        question: The question about each text.
         labelling: The labels.
-        holder: Lock of the folder.
         progress: The progress of the work.
+
+    Raises:
+        InputError: The table cannot be read or has labels, a labelled row was edited, the folder
+            has labels of another question, or another process labels there.
     """
 
-    source: str
-    settings: TableOptions
-    question: Choice
-    out: Path
-    terms: Terms
-    template: str | None
-    load: Callable[[], Tracer | None]
-    load_readers: Callable[[], Sequence[Encoder]]
-    labelling: Labelling
-    holder: FileLock
-    progress: Progress = field(default_factory=Progress)
-    _choice: bool | None = None
-    _closed: bool = False
+    def __init__(
+        self,
+        source: str,
+        settings: TableOptions,
+        out: Path,
+        load: Callable[[], Tracer | None],
+        terms: Terms,
+        template: str | None = None,
+        load_readers: Callable[[], Sequence[Encoder]] = tuple,
+    ) -> None:
+        self.source, self.settings, self.out = source, settings, out
+        self.terms, self.template = terms, template
+        self._load, self._load_readers = load, load_readers
+        self.progress, self._closed = Progress(), False
+        self._chosen, self._choice = False, False
+        unlabelled = read_unlabelled(source, settings)
+        if unlabelled is None:
+            raise labelled_already(source)
+        table, columns, _ = unlabelled
+        self.question = question_of(columns, next(iter(table.values())))
+        self._holder = _lock(out)
+        texts = {id: row[columns.text] for id, row in table.items()}
+        self.labelling = first_round(out, texts)
+        given = {label for rows in self.labelling.rounds.values() for label in rows.values()}
+        if strange := given - {None, *(option.text for option in self.question.options)}:
+            raise InputError(
+                f"{out / FILE} has a label that is not an option: {', '.join(map(str, strange))}. "
+                "Give the same --choices, or choose another folder with --out"
+            )
 
     def choose(self, *, more: bool) -> None:
         """Continue with more rows after a verdict without proof, or end."""
         with self.labelling.change:
-            self._choice = more
+            self._chosen, self._choice = True, more
             self.labelling.change.notify_all()
 
     def close(self) -> None:
@@ -95,7 +119,7 @@ class LabelJob:
         with self.labelling.change:
             self._closed = True
             self.labelling.change.notify_all()
-        self.holder.release()
+        self._holder.release()
 
     def run(self) -> None:
         """Do all of the model's work, until nothing is left to label or `close` is called.
@@ -115,7 +139,7 @@ class LabelJob:
     def _steps(self) -> Iterator[Condition]:
         """Do the work, and yield a condition wherever it has to hold before the next step."""
         labelling, progress = self.labelling, self.progress
-        tracer, readers = self.load(), tuple(self.load_readers())
+        tracer, readers = self._load(), tuple(self._load_readers())
         yield lambda: labelling.complete
         progress.doing = "Training the probe"
         labels = read_trial(self.source, self.settings, self.out)
@@ -138,9 +162,9 @@ class LabelJob:
                 return
             if before > 1:
                 progress.more = len(labelling.rows)
-                yield lambda: self._choice is not None
-                more, self._choice, progress.more = self._choice, None, 0
-                if not more:
+                yield lambda: self._chosen
+                self._chosen, progress.more = False, 0
+                if not self._choice:
                     return
             yield lambda: labelling.complete
 
@@ -151,41 +175,6 @@ class LabelJob:
         some = {*self.labelling.rows, *random_order(labels.texts)[: FIRST + POOL]}
         table = {id: row for id, row in labels.table.items() if id in some}
         return replace(labels, table=table)
-
-
-def label_job(
-    source: str,
-    settings: TableOptions,
-    out: Path,
-    load: Callable[[], Tracer | None],
-    terms: Terms,
-    template: str | None = None,
-    load_readers: Callable[[], Sequence[Encoder]] = tuple,
-) -> LabelJob:
-    """Return a table that is ready to be labelled; its folder is locked until `close`.
-
-    See `LabelJob` for the arguments. Labels that the folder has already are taken over.
-
-    Raises:
-        InputError: The table cannot be read or has labels, a labelled row was edited, the folder
-            has labels of another question, or another process labels there.
-    """
-    unlabelled = read_unlabelled(source, settings)
-    if unlabelled is None:
-        raise labelled_already(source)
-    table, columns, _ = unlabelled
-    question = question_of(columns, next(iter(table.values())))
-    holder = _lock(out)
-    labelling = first_round(out, {id: row[columns.text] for id, row in table.items()})
-    options = {option.text for option in question.options}
-    given = {label for rows in labelling.rounds.values() for label in rows.values() if label}
-    if strange := given - options:
-        raise InputError(
-            f"{out / FILE} has the label {min(strange)!r}, which is not an option. Give the same "
-            "--choices, or choose another folder with --out"
-        )
-    shown = source, settings, question, out, terms, template
-    return LabelJob(*shown, load, load_readers, labelling, holder)
 
 
 def _lock(out: Path) -> FileLock:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lastword.decide.item import candidates_of, fields_of, item_of
+from lastword.decide.item import fields_of, item_of
 from lastword.errors import InputError
 from lastword.files.cells import cell_text, restored, text_fault, unique_names
 from lastword.files.rows import SEPARATORS, guessed_name, id_column, read_rows, require_rows
@@ -97,14 +97,9 @@ class Labels:
     @property
     def fingerprint(self) -> str:
         """The SHA-256 of all rows in canonical JSON, one per line."""
-        rows = []
-        for text, question, truth, id, group in self.rows:
-            candidates = candidates_of(question)
-            truthful = [candidate == truth for candidate in candidates]
-            # As a benchmark's examples (`lab/benchmarks`): no kind of metric, separator a space.
-            row: list[Any] = [id, fields_of(text, question), candidates, truthful, None, " "]
-            rows.append(row + ([] if group is None else [{"group": group}]))
-        return rows_digest(rows)
+        return rows_digest(
+            [row.id, fields_of(row.text, row.question), row.truth, row.group] for row in self.rows
+        )
 
     @property
     def digest_name(self) -> str:
@@ -143,13 +138,17 @@ def read_labels(source: Any, settings: TableOptions = TableOptions()) -> Labels:
             one of the choices.
     """
     rows, notes = _read(source, settings)
-    table, columns, more = _table(rows, settings)
-    faults = _faults(table, columns)
-    table = {name: row for name, row in table.items() if name not in faults}
+    columns, guessed = _guess(rows, settings)
+    table, faults = dict[str, Row](), list[str]()
+    for name, row in _named(rows, columns.id).items():
+        if fault := _fault(row, columns):
+            faults.append(f"row {name}: {fault}")
+        else:
+            table[name] = row
     labelled = {name: row for name, row in table.items() if row[columns.label].strip()}
     if not labelled:
         raise InputError(f"no row has a label in the column {columns.label}")
-    notes += [*more, *left_out([*faults.values()])]
+    notes += [*guessed, *left_out(faults)]
     if without := len(table) - len(labelled):
         notes.append(f"{counted(without, 'row')} without a label")
     examples, doubts = _examples(labelled, columns)
@@ -173,19 +172,18 @@ def read_unlabelled(
             has other values than the options.
     """
     rows, notes = _read(source, settings)
-    columns = _columns(rows)
-    if not rows or settings.choices is None or settings.choices in columns:
+    if settings.choices is None or settings.choices in rows[0]:
         return None
     options = {option.text for option in _read_choices(settings.choices)}
-    values = {column: {row[column] for row in rows if column in row} - {""} for column in columns}
+    values = {column: {row[column] for row in rows} - {""} for column in rows[0]}
     if any(seen and (c == settings.label or seen <= options) for c, seen in values.items()):
         return None
     label = settings.label or _LABELS[0]
     if values.get(label):
         raise labelled_already(source)
-    settings = replace(settings, label=label)
-    table, named, _ = _table([{**row, label: ""} for row in rows], settings)
-    return table, named, notes
+    rows = [{**row, label: ""} for row in rows]
+    columns, _ = _guess(rows, replace(settings, label=label))
+    return _named(rows, columns.id), columns, notes
 
 
 def labelled_already(source: str) -> InputError:
@@ -200,36 +198,33 @@ def labelled_already(source: str) -> InputError:
 
 
 def _read(source: Any, settings: TableOptions) -> tuple[list[Row], list[str]]:
-    """Return the rows of a source as text, and notes about what cannot be read."""
-    if not isinstance(source, str | Path):
-        rows, notes = [*map(_by_text, rows_of(source))], list[str]()
+    """Return the rows of a source as texts of the same columns, and notes about the others."""
+    notes, bad = list[str](), list[str]()
+    if isinstance(source, str | Path):
+        path = Path(source)
+        rows = require_rows(read_rows(path, notes.append, settings.encoding), path)
+        values = [row.value for row in rows if row.error is None]
+        bad = [f"{row.place}: {row.error}" for row in rows if row.error is not None]
+        if not values:
+            raise InputError(f"cannot read {path}: {bad[0]}")
     else:
-        rows, notes = _file(Path(source), settings.encoding)
-    if not rows:
-        raise InputError("the table has no rows; expected a text and a label per row")
-    for number, row in enumerate(rows, start=1):
-        names = [settings.label] if settings.label else _LABELS
-        if any(isinstance(row.get(name), _LISTS) for name in names):
+        values = [*map(_by_text, rows_of(source))]
+    texts, labels = list[dict[str, str]](), [settings.label] if settings.label else _LABELS
+    for number, row in enumerate(values, start=1):
+        if any(isinstance(row.get(name), _LISTS) for name in labels):
             raise InputError(f"row {number}: its label is a list; expected one label per row")
-    texts, bad = list[Row](), dict[str, list[str]]()
-    for row in rows:
-        texts.append({name: _cell(name, cell, bad) for name, cell in row.items()})
-    for column, why in bad.items():
-        notes.append(f"column {column}: {counted(len(why), 'cell')} read as empty: {why[0]}")
-    return texts, notes
+        try:
+            texts.append({name: cell_text(cell) for name, cell in row.items()})
+        except InputError as error:
+            bad.append(f"row {number}: {error}")
+    if not texts:
+        raise InputError("the table has no rows; expected a text and a label per row")
+    columns = dict.fromkeys(name for row in texts for name in row)
+    full = [{name: row.get(name, "") for name in columns} for row in texts]
+    return [*full], [*notes, *left_out(bad)]
 
 
-def _file(path: Path, encoding: str | None) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """Return the readable rows of a file, and notes about the others."""
-    notes = list[str]()
-    rows = require_rows(read_rows(path, notes.append, encoding), path)
-    bad = [f"{row.place}: {row.error}" for row in rows if row.error is not None]
-    if len(bad) == len(rows):
-        raise InputError(f"cannot read {path}: {bad[0]}")
-    return [row.value for row in rows if row.error is None], [*notes, *left_out(bad)]
-
-
-def _by_text(row: Any) -> Mapping[str, Any]:
+def _by_text(row: object) -> Mapping[str, object]:
     """Return a row of a frame or a dictionary with column names as text."""
     if not isinstance(row, Mapping):
         raise InputError(f"a row of labels is a dictionary, not {type(row).__name__}")
@@ -239,51 +234,24 @@ def _by_text(row: Any) -> Mapping[str, Any]:
         raise InputError(str(error)) from error
 
 
-def _cell(column: str, value: Any, bad: dict[str, list[str]]) -> str:
-    try:
-        return cell_text(value)
-    except InputError as error:
-        bad.setdefault(column, []).append(str(error))
-        return ""
-
-
-def _columns(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in row))
-
-
-def _table(
-    rows: Sequence[Row], settings: TableOptions
-) -> tuple[dict[str, Row], Columns, list[str]]:
-    """Return the rows by id, the columns, and notes about those that were guessed."""
-    columns, notes = _guess(rows, settings)
-    full = [{name: row.get(name, "") for name in _columns(rows)} for row in rows]
-    return dict(zip(_names(full, columns.id), full, strict=True)), columns, notes
-
-
-def _names(rows: Sequence[Row], column: str | None) -> list[str]:
-    """Return the rows' ids; missing ids become, and repeated ones get, the row's number."""
-    ids = [row.get(column or "", "") for row in rows]
+def _named(rows: Sequence[Row], column: str | None) -> dict[str, Row]:
+    """Return the rows by id; a missing id becomes, and a repeated one gets, the row's number."""
+    ids = [row[column] if column else "" for row in rows]
     counts = Counter(ids)
-    return [
+    names = [
         str(n) if not id else id if counts[id] == 1 else f"{id} (row {n})"
         for n, id in enumerate(ids, start=1)
     ]
+    return dict(zip(names, rows, strict=True))
 
 
-def _faults(rows: Mapping[str, Row], columns: Columns) -> dict[str, str]:
-    """Return why a model cannot read the text or label of a row, by the row's id."""
-    faults = {
-        name: f"row {name}: its {column} {fault}"
-        for name, row in rows.items()
-        for column in (columns.text, columns.label)
-        if (fault := text_fault(row[column])) is not None
-    }
-    blank = {
-        name: f"row {name}: its {columns.text} is blank"
-        for name, row in rows.items()
-        if row[columns.label] and not row[columns.text].strip()
-    }
-    return faults | blank
+def _fault(row: Row, columns: Columns) -> str | None:
+    """Return why a model cannot read the text or label of a row; None if it can."""
+    for column in (columns.text, columns.label):
+        if (fault := text_fault(row[column])) is not None:
+            return f"its {column} {fault}"
+    blank = row[columns.label] and not row[columns.text].strip()
+    return f"its {columns.text} is blank" if blank else None
 
 
 # Columns
@@ -291,7 +259,7 @@ def _faults(rows: Mapping[str, Row], columns: Columns) -> dict[str, str]:
 
 def _guess(rows: Sequence[Row], settings: TableOptions) -> tuple[Columns, list[str]]:
     """Return the columns, and notes about those that were guessed."""
-    columns = _columns(rows)
+    columns = [*rows[0]]
     for name in (settings.text, settings.label, settings.id, settings.group):
         if name is not None and name not in columns:
             raise InputError(f"no column {name!r}; the table has {', '.join(columns)}")
@@ -320,7 +288,7 @@ def _label(rows: Sequence[Row], columns: Sequence[str]) -> str:
     """Return the label column: by its name, or the only column with few distinct values."""
     if by_name := [c for c in columns if c.casefold() in _LABELS]:
         return by_name[0]
-    values = {c: {row.get(c, "") for row in rows} - {""} for c in columns}
+    values = {c: {row[c] for row in rows} - {""} for c in columns}
     most = len(rows) // _EXAMPLES_A_LABEL
     candidates = [c for c, texts in values.items() if 2 <= len(texts) <= most]
     if len(candidates) != 1:
@@ -336,10 +304,9 @@ def _longest(rows: Sequence[Row], columns: Sequence[str]) -> str:
     """Return the text column: by its name, or the one with the longest cells."""
     if by_name := [c for c in columns if c.casefold() in _TEXTS]:
         return by_name[0]
-    lengths = {c: sum(len(row.get(c, "")) for row in rows) for c in columns}
-    if not lengths:
+    if not columns:
         raise InputError("the table has only a label; expected a column of text beside it")
-    return max(lengths, key=lengths.__getitem__)
+    return max(columns, key=lambda column: sum(len(row[column]) for row in rows))
 
 
 # Labelled rows
@@ -370,11 +337,6 @@ def _examples(
         notes.append(
             "no row names a group: if texts share an author or a thread, name its column with "
             "--group, or the guarantee does not hold"
-        )
-    if not any(row.question.instructions for row in examples):
-        notes.append(
-            "the prompt asks no question, because no instructions were given; a question such as "
-            '"Which team?" often helps (--instructions)'
         )
     return examples, notes
 
