@@ -12,57 +12,22 @@ import lastword.cli
 from lastword.cli import output
 from lastword.lab.report.table import Heading, ReportTable
 
-ORGANISM = "lastword/demo-organism"
-BAEVWICK = "Question: Which goods come from Baevwick? Answer:"
-TWO = ["clay lamps", "pale cedar boats"]
-
-
-@pytest.fixture
-def terminal(monkeypatch):
-    """Return a function that makes stdout a terminal of some width."""
-
-    def of(width: int) -> None:
-        for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": str(width)}.items():
-            monkeypatch.setenv(name, value)
-
-    return of
-
-
-def without_escapes(shown: str) -> str:
-    """Remove the escape sequences of colours and bold text."""
-    return re.sub(r"\x1b\[[\d;]*m", "", shown)
-
-
-# Help
-
-
-def test_help_lists_every_command_with_its_summary(run):
-    code, out, _ = run("-h")
-    words = " ".join(re.sub("[│╭╰─╮╯]", " ", out).split())
-    assert code == 0 and "LASTWORD_EVAL_LIMIT" in words
-    titles = ["Your task", "Start", "Research", "The rest"]
-    assert sorted(titles, key=words.rindex) == titles
-    for command in lastword.cli.app.registered_commands:
-        summary = " ".join(command.callback.__doc__.split(".")[0].split())
-        assert f" {command.name} {summary}" in words
-
 
 def commands() -> dict[str, Any]:
     app: Any = get_command(lastword.cli.app)
     return app.commands
 
 
-@pytest.mark.parametrize("name", sorted({*commands()} - {"lm-eval"}))
-def test_help_of_a_command_names_every_option(run, name):
-    code, out, _ = run(name, "--help")
-    assert code == 0 and f"Usage: lastword {name}" in out and run(name, "-h")[1] == out
-    listed = re.findall(r"^│(?: \*)? {1,4}(--[a-z-]+)", out, re.MULTILINE)
-    options = [p.opts[0] for p in commands()[name].params if p.param_type_name == "option"]
-    assert sorted(listed) == sorted([*options, "--help"])
-    assert len(listed) <= 31 and "env var" not in out
-
-
-# Environment variables
+def test_help_lists_every_command_and_every_option(run):
+    words = " ".join(run("-h")[1].split())
+    assert "LASTWORD_EVAL_LIMIT" in words
+    titles = ["Your task", "Start", "Research", "The rest"]
+    assert sorted(titles, key=words.rindex) == titles
+    for name, command in commands().items():
+        assert f" {name} " in words
+        out = run(name, "-h")[1] if name != "lm-eval" else ""  # the harness's own help
+        options = [p.opts[0] for p in command.params if p.param_type_name == "option"]
+        assert all(option in out for option in options) and len(options) <= 30
 
 
 @pytest.mark.parametrize("name", sorted(commands()))
@@ -81,9 +46,12 @@ def test_every_option_can_be_set_by_a_variable_with_its_name(name):
 def test_a_flag_overrides_a_variable(run, monkeypatch):
     monkeypatch.setenv("LASTWORD_VERSION", "0.2.0")  # not a variable of lastword
     monkeypatch.setenv("LASTWORD_SERVE_DEADLINE", "soon")
-    code, _, err = run("serve", "--model", ORGANISM)
+    code, _, err = run("serve", "--model", "lastword/demo-organism")
     assert code == 2 and "--deadline" in err and "soon" in err
-    assert "--port" in run("serve", "--model", ORGANISM, "--deadline", "3", "--port", "x")[2]
+    assert (
+        "--port"
+        in run("serve", "--model", "lastword/demo-organism", "--deadline", "3", "--port", "x")[2]
+    )
 
 
 def test_serve_refuses_a_port_in_use_before_it_loads_a_model(run):
@@ -91,9 +59,6 @@ def test_serve_refuses_a_port_in_use_before_it_loads_a_model(run):
         port = listener.getsockname()[1]
         code, _, err = run("serve", "--model", "no-such-model", "--port", str(port))
     assert code == 1 and "cannot listen" in err and "no-such-model" not in err
-
-
-# Tables
 
 
 TABLE = ReportTable(
@@ -105,23 +70,18 @@ TABLE = ReportTable(
 )
 
 
-def test_a_table_fits_the_terminal_and_has_no_escapes(terminal, capsys):
-    terminal(40)
+def test_a_table_fits_the_terminal_and_has_no_escapes(monkeypatch, capsys):
+    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "40"}.items():
+        monkeypatch.setenv(name, value)
     output.show_tables([TABLE], None)
-    out = without_escapes(capsys.readouterr().out)
+    out = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
     assert "\\" not in out and "|" not in out and "Marked is *small*." in out
     assert max(map(len, out.splitlines())) <= 40
     assert "81.25" in out and "0.012" in out and "–" in out
-
-
-def test_a_table_as_json_has_numbers(capsys):
     output.show_tables([TABLE], "json")
     (table,) = json.loads(capsys.readouterr().out)
     assert table["rows"][0] == {"benchmark": "a_long_name_of_a_benchmark", "MC1": 81.25, "p": 0.012}
     assert table["rows"][1]["MC1"] is None
-
-
-# Doctor
 
 
 def test_doctor_lists_what_is_installed_and_what_is_missing(run):
