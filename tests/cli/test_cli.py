@@ -127,11 +127,6 @@ def test_invariant_of_a_folder_and_of_an_embedded_model(run, model, tracer, name
     assert value["branch"] == ("mix" if value["invariant"] > Theta().tau_I else "early")
 
 
-def test_a_table_of_labels_is_not_a_state(one_line, tmp_path):
-    (table := tmp_path / "labels.csv").write_text("text,label\na,b\n")
-    assert "give it to `lastword try`" in one_line("feedback", str(table), "--out", "more.csv")
-
-
 def test_bench_prints_the_speed_of_programs_that_agree(run, tmp_path):
     pytest.importorskip("lm_eval")
     out = tmp_path / "bench.json"

@@ -90,16 +90,7 @@ def test_the_csv_of_many_texts_has_the_columns_of_the_frame(run, questions, text
         assert float(rows[0][name]) == pytest.approx(cells[name], abs=1e-5)
 
 
-def test_answers_about_an_edited_text_are_not_kept(run, questions, texts, tmp_path):
-    out = tmp_path / "out.jsonl"
-    ask = ("decide", *MODEL, "--questions", questions, "--input", texts, "--out", out)
-    assert run(*ask)[0] == 0
-    texts.write_text(texts.read_text().replace("number 3", "number 33"))
-    code, _, err = run(*ask)
-    assert code == 1 and "answers to other questions or texts" in err
-
-
-def test_answers_to_other_questions_are_not_overwritten(run, questions, texts, tmp_path):
+def test_answers_to_other_questions_or_texts_are_not_overwritten(run, questions, texts, tmp_path):
     question, decider = read_questions(questions)["goods"], Decider.demo()
     tracer, ready = decider.tracer, decider.prepare({"goods": question})
     labelled = ["wool from sheep", "combs of wool", "lamps of clay", "a lamp burns"]
@@ -108,12 +99,18 @@ def test_answers_to_other_questions_are_not_overwritten(run, questions, texts, t
     path, other = tmp_path / "goods.probe.safetensors", tmp_path / "other.yaml"
     Probe(question, ready.template_name, subject_of(tracer), fit.probe, 4).write(path)
     other.write_text("lake: {type: predicate, instructions: 'Is there a sea?'}")
-    bare = ("--questions", questions)
+    edited = tmp_path / "edited.csv"
+    edited.write_text(texts.read_text().replace("number 3", "number 33"))
+    bare = ("--input", texts, "--questions", questions)
     probe = (*bare, "--probe", path)
-    pairs = [(bare, ("--questions", other)), (bare, probe), (probe, (*probe, "--novelty", "0.25"))]
+    pairs = [
+        (bare, ("--input", texts, "--questions", other)),
+        (bare, ("--input", edited, "--questions", questions)),
+        (bare, probe),
+        (probe, (*probe, "--novelty", "0.25")),
+    ]
     for number, (first, second) in enumerate(pairs):
-        out = tmp_path / f"{number}.jsonl"
-        ask = ("decide", *MODEL, "--input", texts, "--out", out)
+        ask = ("decide", *MODEL, "--out", out := tmp_path / f"{number}.jsonl")
         assert run(*ask, *first)[0] == 0
         before = out.read_bytes()
         code, _, err = run(*ask, *second)
@@ -123,11 +120,10 @@ def test_answers_to_other_questions_are_not_overwritten(run, questions, texts, t
 def test_a_missing_column_is_refused_with_the_names_of_the_others(run, questions, tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("body,who\nHi,me\n")
-    code, _, err = run("decide", *MODEL, "--questions", questions, "--input", path)
+    ask = ("decide", *MODEL, "--questions", questions, "--input", path)
+    code, _, err = run(*ask)
     assert code == 1 and "--text-column names one of body, who" in err
-    code, out, _ = run(
-        "decide", *MODEL, "--questions", questions, "--input", path, "--text-column", "body"
-    )
+    code, out, _ = run(*ask, "--text-column", "body")
     assert code == 0 and json.loads(out)["id"] == "row 1"
 
 
@@ -153,14 +149,7 @@ def test_an_invalid_row_has_an_error(run, questions, tmp_path, ending):
         bare = [{key: row[key] for key in row if key != "work"} for row in result]
         assert [json.loads(line) for line in printed.splitlines()] == bare
     assert [row["id"] for row in result] == ["a", "b", "c", "d", "\\ud800", "line 6", "e", "line 8"]
-    reasons = (
-        "NUL",
-        "--text-column names one of id",
-        "no text",
-        "surrogate",
-        "not JSON",
-        "not int",
-    )
+    reasons = ("NUL", "--text-column", "no text", "surrogate", "not JSON", "not int")
     for row, reason in zip(result[1:7], reasons, strict=True):
         assert reason in row["error"]
     code, _, err = run(*ask, "--out", out)

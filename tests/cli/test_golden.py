@@ -42,10 +42,14 @@ FILES = {
     "questions.yaml": QUESTIONS,
     "good.jsonl": '{"prompt": "w4", "candidates": ["w5", "w6"]}',
     "empty.jsonl": "\n\n",
+    "labelled.csv": "text,label\na,money\nb,\n",
+    "bare.csv": "text\n",
+    "unknown.csv": "text,label\na,unknown\nb,\n",
     "bad.jsonl": '{\n{"id": "a\\nb", "prompt": "x", "candidates": []}\n{"prompt": "x"}',
 }
 ONE = "--prompt p --candidate c"
 DECIDE = f"decide {MODEL} --questions"
+LABEL = f"label {MODEL} --choices animal,money"
 # Wrong usage, and a part of its message.
 USAGE = {
     "correct": "--model",
@@ -64,15 +68,22 @@ USAGE = {
     "invariant": "model",
     f"bench {MODEL} --against vllm": "plain base",
     f"eval {MODEL} --benchmark demo --seed 1": "--limit",
+    "eval --model a --model b --benchmark demo --load alias=x": "alias names one model",
     "eval --model /no --benchmark jsonl:good.jsonl --limit 0": "--limit",
     "eval --model /no --benchmark demo --engine-options workers=2": "--engine ray",
     f"{DECIDE} questions.yaml --text x --input y.csv": "not both",
     f"{DECIDE} questions.yaml --out y.jsonl": "go with --input",
     f"serve {MODEL} --limits token=9": "tokens",
+    f"label {MODEL} bare.csv": "choices",
 }
 # Errors in files and names, and a part of the message in one line.
 ERRORS = {
     f"serve {MODEL} --limits tokens=0": "at least 1",
+    f"{LABEL} labelled.csv": "has labels already",
+    f"{LABEL} unknown.csv": "has labels already",
+    f"{LABEL} bare.csv": "has no rows; expected a header and rows",
+    f"{LABEL} missing.csv": "missing.csv",
+    "feedback bare.csv --out more.csv": "give it to `lastword try`",
     f"correct --model lastword/demo-organ {ONE}": "mix-control",
     f"correct --model org/not-here {ONE}": "HF_HUB_OFFLINE",
     f"correct --model /no {ONE}": "config.json",
