@@ -30,6 +30,7 @@ from lastword.lab.report.figures import model_name
 from lastword.lab.report.table import Heading, ReportTable, Value, to_markdown
 from lastword.methods import resolve
 from lastword.model.embedded import EMBEDDED
+from lastword.probes.controls import ALPHA, Addition
 from lastword.records.cells import Cell, Summary, column, mean, read_cells, summarise
 from lastword.records.derived import derive, facts_of
 from lastword.records.info import find_cells, read_run
@@ -244,7 +245,9 @@ def counts(shown: Sequence[Shown]) -> dict[str, list[Shown]]:
         "corrected": [one for one in shown if any(c.sign == "+" for c in one.corrections.values())],
         "beaten": [one for one in shown if _beats(one)],
         "middle": _middle(shown),
-        "reading": [one for one in shown if one.controls.fit and one.controls.fit.reading.positive],
+        "reading": [
+            one for one in shown if one.controls.fit and positive(one.controls.fit.reading)
+        ],
         "fits": [one for one in shown if one.controls.fit],
         "harmed": [one for one in shown if any(c.sign == "-" for c in one.corrections.values())],
     }
@@ -255,7 +258,7 @@ def _middle(shown: Sequence[Shown]) -> list[Shown]:
     rows = [(one, one.controls.fit.middle) for one in shown if one.controls.fit is not None]
     fair = holm(np.array([added.p for _, added in rows]))
     pairs = zip(rows, fair, strict=True)
-    return [one for (one, added), p in pairs if added.positive and p < 0.05]
+    return [one for (one, added), p in pairs if positive(added) and p < 0.05]
 
 
 FINDINGS = ("helps", "gains", "hurts", "unclear")
@@ -699,6 +702,11 @@ def body(table: ReportTable) -> str:
 def between(interval: Interval) -> str:
     """Return an interval like `+1.5 to +7.0`, in points."""
     return f"{points(interval.low)} to {points(interval.high)}"
+
+
+def positive(added: Addition) -> bool:
+    """Return True if a fit fixes significantly more answers than it breaks."""
+    return added.fixed > added.broken and added.p < ALPHA
 
 
 def points(share: float) -> str:

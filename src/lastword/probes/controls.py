@@ -39,14 +39,10 @@ _FEATURES = (
 
 @dataclass(frozen=True)
 class Addition:
-    """Gain of a fit over the fit with fewer features.
+    """Gain of a fit over the fit with fewer features: its mean MC1, and answers fixed and broken.
 
-    Attributes:
-        mc1: Mean MC1 of its answers.
-        fixed: Number of answers that it makes right.
-        broken: Number of answers that it makes wrong.
-        p: Two-sided test of more fixed than broken, or the reverse, over groups of items
-            (`Evidence.gains`). It is McNemar's test if every item is a group by itself.
+    `p` is the two-sided test of more fixed than broken, or the reverse, over groups of items
+    (`Evidence.gains`): McNemar's test if every item is a group by itself.
     """
 
     mc1: float
@@ -59,15 +55,10 @@ class Addition:
         """The end of a sentence, such as `73 and loses 31 (p = 4e-05)`."""
         return f"{self.fixed} and loses {self.broken} (p = {self.p:.2g})"
 
-    @property
-    def positive(self) -> bool:
-        """True if it fixes significantly more answers than it breaks."""
-        return self.fixed > self.broken and self.p < ALPHA
-
 
 @dataclass(frozen=True)
 class Fit:
-    """Results of cross-fitted conditional logits over candidates.
+    """Results of cross-fitted conditional logits over candidates (method, section 15).
 
     Attributes:
         wording: Mean MC1 of the fit that never reads the question.
@@ -81,31 +72,22 @@ class Fit:
 
 
 def fit_cell(cell: Cell) -> Fit | None:
-    """Return the fits to a cell; None unless all was read with and without the question."""
-    rng = np.random.default_rng(SEED)
-    places = cell.mc1_places
+    """Return the fits to a cell; None unless all was read with and without the question.
+
+    They are ridge conditional logits on the features of a trajectory probe (method, section 19).
+    Each item is answered by a fit to the other folds, at the penalty with the lowest log loss.
+    """
+    rng, places = np.random.default_rng(SEED), cell.mc1_places
     if len(places) > MOST_FITTED:
         places = np.sort(rng.choice(places, MOST_FITTED, replace=False))
     try:
-        features = features_of_cell(cell, places)
+        x, present = padded(features_of_cell(cell, places))
     except (InputError, RecordError):
         return None
-    return _fit(cell, places, features, rng) if features else None
-
-
-def _fit(cell: Cell, places: Places, features: Sequence[Options], rng: np.random.Generator) -> Fit:
-    """Fit conditional logits with growing sets of features, and return their results.
-
-    They are ridge conditional logits on the features of a trajectory probe (method, section 19).
-    *wording* has the features that never read the question; *reading* adds the base's scores b;
-    *the middle* adds the steps of S from depth to depth and that from b to t. Each item is answered
-    by a fit to the other folds, at the penalty with the lowest log loss.
-    """
     together = _groups(cell, places)
     # Groups are numbered by their sorted first ids, so that folds do not depend on the row order.
     order = np.argsort(rng.permutation(together.max() + 1))
     folds = deal_folds(together.tolist(), order.tolist(), FOLDS)
-    x, present = padded(features)
     first, base = unread(x.shape[2]), x.shape[2] - 2
     # Steps instead of layers: layers that are nearly copies of b would share its weight, which
     # reduces the penalty on b and would look like a gain from the middle.
@@ -116,8 +98,8 @@ def _fit(cell: Cell, places: Places, features: Sequence[Options], rng: np.random
     truthful = cell.truthful[places, : x.shape[1]]
     target = truthful / truthful.sum(axis=1, keepdims=True)
 
-    def answers(places: Sequence[int]) -> PerItem:
-        scores = best_penalty(x[:, :, places], present, target, PENALTIES, folds)[1]
+    def answers(features: Sequence[int]) -> PerItem:
+        scores = best_penalty(x[:, :, features], present, target, PENALTIES, folds)[1]
         return mc1_rows(scores, truthful)
 
     sets = range(first), [*range(first), base], range(x.shape[2])
@@ -138,8 +120,11 @@ def features_of_cell(cell: Cell, places: Places) -> list[Options]:
     """Return a trajectory probe's features of some items, from their records.
 
     Raises:
-        InputError: An item was not read at every depth and by T, with and without the question.
+        InputError: There is no item, or one was not read at every depth and by T, with and without
+            the question.
     """
+    if not len(places):
+        raise InputError("there is no item to fit to")
     answers = (one for f in cell.frames(*_FEATURES, items=places) for one in decisions(f))
     return [features_of(answer, answer.candidate_tokens or ()) for answer in answers]
 

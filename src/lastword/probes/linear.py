@@ -187,13 +187,8 @@ def _without_each(
 ) -> Table:
     """Return each text's discriminants by the fit without it [texts, classes].
 
-    Args:
-        x: The texts.
-        means: Mean of each class [classes, width].
-        truths: The class of each text.
-        size: Number of texts of this class [texts].
-        inverse: Inverse of the shrunk covariance.
-        share: Weight of one text in the covariance.
+    `size` is the number of texts of its class, `inverse` that of the shrunk covariance, and `share`
+    the weight of one text in it.
     """
     # Without text i of class k, with residual r, the mean of k moves by -r / (n_k - 1), and the
     # covariance loses share n_k / (n_k - 1) r r'. That is a rank-one update of the inverse A

@@ -120,11 +120,10 @@ def conditional_logit(
     return weights
 
 
-def log_loss(scores: Scores, target: Shares, item_weights: Weights | None = None) -> float:
+def log_loss(scores: Scores, target: Shares, item_weights: Weights | float = 1.0) -> float:
     """Return the mean over items of the negative log-probability of a truth, in nats."""
-    logs = log_softmax(scores, axis=1)
-    of_items = (target * np.where(target > 0, logs, 0.0)).sum(axis=1)
-    return -float(of_items.mean() if item_weights is None else (item_weights * of_items).mean())
+    logs = np.where(target > 0, log_softmax(scores, axis=1), 0.0)
+    return -float((item_weights * (target * logs).sum(axis=1)).mean())
 
 
 def best_penalty(
@@ -136,16 +135,14 @@ def best_penalty(
     item_weights: Weights | None = None,
 ) -> tuple[float, Scores]:
     """Return the penalty with the lowest cross-fitted log loss, and its cross-fitted scores."""
+    each = np.ones(len(x)) if item_weights is None else item_weights
 
     def answer(rest: Which, tested: Which) -> dict[float, np.ndarray]:
         data = x[rest], present[rest], target[rest]
-        each = None if item_weights is None else item_weights[rest]
-        fits = {penalty: conditional_logit(*data, penalty, each) for penalty in penalties}
-        return {
-            penalty: np.where(present[tested], x[tested] @ weights, -np.inf)
-            for penalty, weights in fits.items()
-        }
+        fits = {penalty: conditional_logit(*data, penalty, each[rest]) for penalty in penalties}
+        absent = np.where(present[tested], 0.0, -np.inf)
+        return {penalty: x[tested] @ weights + absent for penalty, weights in fits.items()}
 
     scores = cross_fit(answer, folds)
-    best = min(scores, key=lambda penalty: log_loss(scores[penalty], target, item_weights))
+    best = min(scores, key=lambda penalty: log_loss(scores[penalty], target, each))
     return best, scores[best]

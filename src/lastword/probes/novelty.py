@@ -54,17 +54,11 @@ class Likeness:
         floor = max(shrinkage * float(np.square(z).sum()) / (n * width), 1e-12)
         _, singular, directions = np.linalg.svd(z, full_matrices=False)
         spread = (1 - shrinkage) * singular**2 / n
-
-        def squared(vectors: Vectors, variances: np.ndarray) -> Distances:
-            # The inverse is 1 / (v + floor) along a direction with variance v, else 1 / floor.
-            gains = 1 / (variances + floor) - 1 / floor
-            along = np.square(vectors @ directions.T) @ gains
-            return np.asarray(np.square(vectors).sum(axis=1) / floor + along)
-
         # Without text i the mean moves by z_i / (n - 1), and the covariance changes by a rank-one
         # term, so the inverse follows from Sherman and Morrison without another fit.
+        # The inverse is 1 / (v + floor) along a direction with variance v, else 1 / floor.
         grown = n / (n - 1)
-        inside = squared(z, spread * grown)
+        inside = _squared(z, directions, 1 / (spread * grown + floor) - 1 / floor, floor)
         lost = (1 - shrinkage) * n / (n - 1) ** 2
         distances = grown**2 * inside / np.maximum(1 - lost * inside, 1e-12)
         return cls(directions, 1 / (spread + floor) - 1 / floor, floor, np.sort(distances))
@@ -81,8 +75,12 @@ class Likeness:
 
     def p_values(self, z: Vectors) -> Distances:
         """Return (1 + labelled texts at least as far) / (1 + labelled texts) for each vector."""
-        along = np.square(z @ self.directions.T) @ self.gains
-        far = np.square(z).sum(axis=1) / self.floor + along
+        far = _squared(z, self.directions, self.gains, self.floor)
         nearer = np.searchsorted(self.distances, far, side="left")
         count = len(self.distances)
         return np.asarray((1 + count - nearer) / (1 + count))
+
+
+def _squared(z: Vectors, directions: Vectors, gains: np.ndarray, floor: float) -> Distances:
+    along = np.square(z @ directions.T) @ gains
+    return np.asarray(np.square(z).sum(axis=1) / floor + along)

@@ -134,11 +134,8 @@ class LinearProbe:
     ) -> Scores:
         """Return the scores of all options on the ridge's scale [texts, options].
 
-        Args:
-            scores: The classes' scores.
-            options: The options; those without a class get the score of an unseen one.
-            base: The model's scores of the options, for a stacked probe.
-            blind: The same without the input.
+        Options without a class get the score of an unseen one. A stacked probe needs the model's
+        scores of the options, with the input (`base`) and without it (`blind`).
         """
         table = of_options(scores, self.classes, options)
         if self.stack is None:
@@ -222,15 +219,9 @@ def fit_beside(
 ) -> LinearFit:
     """Fit a probe over a model's state and an encoder's (method, section 22).
 
-    The way with the best leave-one-out accuracy is used; the first on ties.
-
-    Args:
-        model: The probe of the model's states.
-        encoder: The probe of the encoder's states.
-        rows: The states that the two probes read, for the texts of the fits [texts, width].
-        labels: The right class of each text.
-        ways: `sum` adds the scores of the two probes; `side` fits one linear map to both states.
-        weights: Weight of each class; by default equal.
+    `rows` are the states that the two probes read, for the texts of the fits. The way with the best
+    leave-one-out accuracy is used, the first on ties: `sum` adds the scores of the two probes, and
+    `side` fits one linear map to both states.
     """
     classes, one, other = model.probe.classes, model.probe, encoder.probe
     x, widths = np.concatenate(rows, axis=1), [block.shape[1] for block in rows]
@@ -287,10 +278,8 @@ def _summed(one: LinearProbe, other: LinearProbe, x: Rows, widths: Sequence[int]
 
 def of_rows(weights: Mapping[str, float] | None, labels: Sequence[str]) -> Weights | None:
     """Return the weight of each row [rows], 1 on average."""
-    if weights is None:
-        return None
-    each = np.array([weights[label] for label in labels])
-    return np.asarray(each / each.mean())
+    each = None if weights is None else np.array([weights[label] for label in labels])
+    return None if each is None else each / each.mean()
 
 
 def can_fit(labels: Sequence[str]) -> bool:

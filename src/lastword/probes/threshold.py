@@ -47,11 +47,8 @@ def choose_threshold(
     F answers are corrected and K are broken. With the worth of each answer, F - K is the sum of all
     gains, F + K the sum of their squares, and 1 the square of the largest loss.
 
-    Args:
-        scores: Scores of texts by a fit without them.
-        base: Index of the model's answer.
-        truths: Index of the right option.
-        worth: Worth of a right answer by option; by default 1.
+    Each score is by a fit without the text. `worth` is that of a right answer by option, by default
+    1.
     """
     worth = np.ones(scores.shape[1]) if worth is None else worth
     right, before = scores.argmax(axis=1) == truths, base == truths

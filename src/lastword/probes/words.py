@@ -56,10 +56,8 @@ def bag_of_words(
         for train, test in splits.split(judged, np.array(labels)[judged])
     ]
     scoring = None if weights is None else make_scorer(_weighted, weights=weights)
-    choices = {"logisticregression__C": strengths or STRENGTHS}
-    if len(strengths) == 1:
-        folds = folds[:1]
-    search = GridSearchCV(model, choices, cv=folds, scoring=scoring)
+    choices, tested = {"logisticregression__C": strengths or STRENGTHS}, folds[: len(strengths)]
+    search = GridSearchCV(model, choices, cv=tested or folds, scoring=scoring)
     # Two threads would take ten times the CPU time.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The number of unique classes is greater")
