@@ -14,6 +14,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from scipy.stats import binom
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from populations import Kind, Population, changed, log_wealth
+from populations import Kind, at, changed, labelled, log_wealth
 
 from lastword.trust.automation import Automation, climb, quantiles, rungs
 from lastword.trust.claims import certify
@@ -40,6 +41,31 @@ THRESHOLDS = np.round(np.arange(1, 21) * 0.05, 2)
 POLICIES = [*FAMILY, OFF]  # index -1 is OFF
 MARGINS = [policy.margin for policy in FAMILY]
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Population:
+    """Types of items as one labelled item each, with their shares."""
+
+    types: Labelled
+    shares: np.ndarray
+
+    @classmethod
+    def of(cls, kinds: Iterable[Kind]) -> "Population":
+        """Return these kinds; the rest of the population has unchanged right answers."""
+        kinds = list(kinds)
+        rest = 1 - sum(k.share for k in kinds)
+        assert rest > -1e-9
+        kinds.append(Kind(max(rest, 0.0), True, True))
+        shares = np.array([kind.share for kind in kinds])
+        return cls(labelled(kinds), shares / shares.sum())
+
+    def draw(self, items: int, rng: np.random.Generator) -> Labelled:
+        places = rng.choice(len(self.shares), items, p=self.shares)
+        return at(self.types, places)
+
+    def broken(self, policy: Policy) -> float:
+        return float(self.shares[changed(self.types, policy)[1]].sum())
 
 
 def main() -> None:

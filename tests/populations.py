@@ -1,10 +1,5 @@
-"""Populations of labelled items with exactly known rates: a few types of items, each with a share.
+"""Labelled items of a few kinds, their evidence, and certificates of such items."""
 
-The true rates of a policy are sums of shares. So a certificate from a sample can be checked
-exactly.
-"""
-
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,31 +37,6 @@ class Kind:
     margin: float = 5.0
     confidence: float = 0.6
     base_confidence: float = 0.5
-
-
-@dataclass(frozen=True)
-class Population:
-    """Types of items as one labelled item each, with their shares."""
-
-    types: Labelled
-    shares: np.ndarray
-
-    @classmethod
-    def of(cls, kinds: Iterable[Kind]) -> "Population":
-        """Return these kinds; the rest of the population has unchanged right answers."""
-        kinds = list(kinds)
-        rest = 1 - sum(k.share for k in kinds)
-        assert rest > -1e-9
-        kinds.append(Kind(max(rest, 0.0), True, True))
-        shares = np.array([kind.share for kind in kinds])
-        return cls(labelled(kinds), shares / shares.sum())
-
-    def draw(self, items: int, rng: np.random.Generator) -> Labelled:
-        places = rng.choice(len(self.shares), items, p=self.shares)
-        return at(self.types, places)
-
-    def broken(self, policy: Policy) -> float:
-        return float(self.shares[changed(self.types, policy)[1]].sum())
 
 
 def changed(items: Labelled, policy: Policy) -> tuple[np.ndarray, np.ndarray]:

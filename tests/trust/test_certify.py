@@ -7,25 +7,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from populations import Kind, Population, changed, counted, in_groups, labelled
+from populations import Kind, at, changed, counted, in_groups, labelled
 from scipy.stats import beta, binom
 
 from lastword.errors import InputError
-from lastword.trust.claims import Trial, certify, judge, needed
+from lastword.trust.claims import Trial, certify, judge
 from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Answers, Labelled
 from lastword.trust.policy import CERTIFIABLE, OFF, Policy, family, scalar_operator
 from lastword.trust.terms import Terms
 
 MARGINS = (0.0, 0.25, 0.5, 1.0, 2.0, 3.0)
-FAMILY = family("mix")
-OPERATORS = ("base", "decisive", "mix", "early")
+OPERATORS = ("base", "decisive", "mix")
 
 
 def items(size: int, seed: int, group_size: int = 1) -> Labelled:
     """Return random items with ties, half credits and all operators."""
     rng = np.random.default_rng(seed)
-    operators = rng.choice(OPERATORS[:3], size)
+    operators = rng.choice(OPERATORS, size)
     overrides = (operators != "base") & (rng.random(size) < 0.8)
     mc1_base = rng.choice([0, 0.5, 1], size, p=[0.45, 0.1, 0.45])
     changed = rng.choice([0, 0.5, 1], size, p=[0.3, 0.1, 0.6])
@@ -137,20 +136,17 @@ def test_certified_and_chosen_policies_agree_with_the_definition(seed, alpha, pr
 @given(st.integers(0, 10**6))
 def test_a_lower_margin_breaks_more_and_withheld_overrides_show_the_base(seed):
     data = items(60, seed)
+    trace, base = data.methods["trace"], data.mc1_base
     for operators in (("decisive",), ("mix",), ("decisive", "mix")):
         chain = [Policy(operators, margin) for margin in reversed(MARGINS)]
         broken = [int(changed(data, p)[1].sum()) for p in chain]
         assert broken == sorted(broken)
         for policy in chain:
             confidence, right = data.shown(policy)
-            trace = data.methods["trace"]
             withheld = trace.overrides & ~data.stands(policy)
-            assert np.array_equal(confidence[withheld], data.base_confidence[withheld])
-            assert np.array_equal(right[withheld], data.mc1_base[withheld] == 1)
-            assert np.array_equal(
-                confidence[~withheld], data.methods["trace"].confidence[~withheld]
-            )
-            assert not np.logical_and(*changed(data, policy)).any()
+            assert np.array_equal(right[withheld], base[withheld] == 1)
+            expected = np.where(withheld, data.base_confidence, trace.confidence)
+            assert np.array_equal(confidence, expected)
     assert not data.stands(OFF).any()
 
 
@@ -172,22 +168,18 @@ def test_the_methods_determine_the_policies_and_shares_sum_to_one():
 
 @pytest.mark.parametrize(("alpha", "delta"), [(0.02, 0.05), (0.05, 0.15)])
 def test_the_minimum_number_of_items_is_exact(alpha, delta):
-    terms = Terms(alpha, delta)
-    first = delta / 4
-    assert terms.least == ceil(round(log(first) / log(1 - alpha), 9))
+    terms, first = Terms(alpha, delta), delta / 4
     assert at_most(0, terms.least, alpha) <= first < at_most(0, terms.least - 1, alpha)
-    perfect = Population.of([Kind(1.0, False, True, "decisive")])
-    data = perfect.draw(terms.least, np.random.default_rng(0))
+    data = labelled([Kind(1.0, False, True, "decisive")] * terms.least)
     chosen = certify(data, "mix", terms).chosen
     assert chosen is not None and chosen.evidence.fixed == terms.least and chosen.policy.margin == 3
-    with pytest.raises(InputError, match=f"at least {terms.least} are needed"):
-        certify(perfect.draw(terms.least - 1, np.random.default_rng(0)), "mix", terms)
-    with pytest.raises(InputError, match="0 labelled items"):
-        certify(labelled([]), "mix", terms)
+    for few in (terms.least - 1, 0):
+        with pytest.raises(InputError, match=f"{few} .* at least {terms.least} are needed"):
+            certify(at(data, np.arange(few)), "mix", terms)
     # A gain needs fewer; a probe is tested on half of the groups.
     gain = Terms(promise="gain")
     assert gain.least == 5 == replace(gain, methods=("probe@3",)).least / 2
-    assert certify(perfect.draw(5, np.random.default_rng(0)), "mix", gain).chosen is not None
+    assert certify(at(data, np.arange(5)), "mix", gain).chosen is not None
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -0.1, float("nan")])
@@ -222,17 +214,12 @@ def test_ties_count_against_the_correction():
 
 def test_the_needed_number_of_labels_passes():
     changes = [Kind(1, False, True, "decisive")] * 12 + [Kind(1, True, False, "decisive")] * 3
-    data = labelled(changes + [Kind(1, True, True)] * 285)  # 1% broken, 4% fixed
-    terms = Terms(0.02)
-    finding = certify(data, "mix", terms)
+    finding = certify(labelled([*changes, *[Kind(1, True, True)] * 285]), "mix", Terms(0.02))
     assert finding.chosen is None and finding.needed is not None and finding.needed > 300
-    policy, share = next(iter(FAMILY.items()))
+    policy, share = next(iter(family("mix").items()))
     for size, passes in ((finding.needed, True), (int(0.85 * finding.needed), False)):
-        fixed, broken = int(12 * size / 300), ceil(3 * size / 300)
-        trial = Trial(policy, share, counted(size, fixed, broken))
-        assert trial.passes(terms) == passes
-    nothing = Trial(policy, share, counted(300, 0, 0))
-    assert needed([nothing], terms) is None
+        counts = counted(size, int(12 * size / 300), ceil(3 * size / 300))
+        assert Trial(policy, share, counts).passes(finding.terms) == passes
 
 
 # --- validity: only few of many certificates may be wrong --------------------------------------
@@ -256,38 +243,25 @@ def test_few_certificates_on_groups_are_wrong_but_many_if_copies_count():
 
 def test_few_gains_among_probe_and_corrections_are_wrong():
     methods = ("pmi@1", "batch-calibrated", "probe@19")
-    shares = family("mix", methods, "gain")
-    terms = Terms(promise="gain", methods=methods)
-    rng, wrong = np.random.default_rng(3), 0
+    terms, rng, wrong = Terms(promise="gain", methods=methods), np.random.default_rng(3), 0
     for _ in range(REDRAWS):
-        base = rng.random(100) < 0.5
-        answers = {name: rng.random(100) < 0.5 for name in methods}  # no true gain
-        test = np.arange(100) >= 50
-        finding = judge(
-            [
-                Trial(p, w, Evidence.of(base[part], answers[p.method][part], np.arange(part.sum())))
-                for p, w in shares.items()
-                for part in [test if p.method == "probe@19" else np.full(100, True)]
-            ],
-            terms,
-        )
-        sizes = [t.evidence.items for t in finding.trials]
-        assert sizes == [50 if p.method == "probe@19" else 100 for p in shares]
-        wrong += finding.chosen is not None
+        base, shown = rng.random(100) < 0.5, {m: rng.random(100) < 0.5 for m in methods}
+        trials = []
+        for policy, share in family("mix", methods, "gain").items():
+            part = np.arange(50 if policy.method == "probe@19" else 0, 100)
+            trials.append(
+                Trial(policy, share, Evidence.of(base[part], shown[policy.method][part], part))
+            )
+        wrong += judge(trials, terms).chosen is not None  # no true gain
     assert 0 < wrong / REDRAWS <= MOST
 
 
 def test_a_group_is_one_draw_whatever_its_size():
-    sixty = Population.of([Kind(0.5, False, True, "decisive")]).draw(60, np.random.default_rng(3))
-    copies = in_groups(sixty, 10)
-    assert len(copies) == 600 and copies.group_count == 60
-    for data in (sixty, copies):
-        with pytest.raises(InputError, match="at least 86 are needed"):
-            certify(data, "mix", Terms(0.05))
-    fixes = Population.of([Kind(0.5, False, True, "decisive")])
-    several = fixes.draw(300, np.random.default_rng(3))
-    policy = Policy(("decisive", "mix"), 0.25)
-    copied, alone = (data.evidence(policy) for data in (in_groups(several, 3), several))
+    several = labelled([Kind(1, False, True, "decisive"), Kind(1, True, True)] * 150)
+    policy, copies = Policy(("decisive", "mix"), 0.25), in_groups(several, 3)
+    with pytest.raises(InputError, match="180 .* in 60 groups .* at least 86 are needed"):
+        certify(in_groups(at(several, np.arange(60)), 3), "mix", Terms(0.05))
+    copied, alone = (data.evidence(policy) for data in (copies, several))
     for name in ("groups", "rate", "fixed_rate", "discordant", "lost"):
         assert getattr(copied, name) == pytest.approx(getattr(alone, name)), name
     assert not copied.exact and alone.exact
