@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import populations
 import pytest
 from clients import PYTHON, needs_clients
 from families import build
-from served import Running, running, tracer
+from served import Running, running
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -29,7 +28,7 @@ from lastword.text.question import question_digest
 from lastword.text.tokens import Encoded, EncodedItem
 from lastword.trust.calibration import Calibration
 from lastword.trust.certificate import Certificate
-from lastword.trust.policy import OFF, Policy
+from lastword.trust.policy import OFF
 from lastword.trust.terms import Terms
 
 TEXT = "The folk of Baevwick send clay lamps over the lake."
@@ -176,11 +175,6 @@ def run(program: str, served: Running, **more: Any) -> str:
     return process.stdout
 
 
-def by_value(answer: Any) -> dict[Any, float]:
-    """Return the probabilities of an answer of the library, by option."""
-    return dict(zip(answer.values, answer.probabilities.tolist(), strict=True))
-
-
 def assert_same_answers(
     response: Mapping[str, Any], expected: Answers, *, limit: float = 1.0
 ) -> None:
@@ -300,24 +294,6 @@ def test_options_may_be_texts_and_values_are_returned_unchanged(plain):
     assert len(trajectory) == 2 and None not in trajectory[0]
 
 
-def test_prompts_that_the_certificate_does_not_cover_are_refused(model):
-    prompts = model.prepare(QUESTIONNAIRE).template_name
-    certificate = populations.certificate(
-        model.subject,
-        Policy(("decisive", "early"), 1.0),
-        Terms(0.1, 0.05),
-        18,
-        1,
-        120,
-        templates=("decide/listed 1 (0)",),
-    )
-    with running(Decider.demo(certificate=certificate)) as served:
-        assert [form(served).status_code for form in (ask_openai, ask_typesafe)] == [400, 422]
-        assert repr(prompts) in ask_openai(served).text
-    with running(Decider.demo(certificate=replace(certificate, templates=(prompts,)))) as served:
-        assert ask_openai(served).status_code == ask_typesafe(served).status_code == 200
-
-
 def test_a_deferred_answer_is_a_refusal_if_the_caller_wants_one():
     bare = Decider.demo()
     decider = Decider.demo(certificate=deferring(bare, bare.prepare(QUESTIONNAIRE), 0.8))
@@ -399,20 +375,6 @@ def test_the_conformance_suite(wide):
 # What is served
 
 
-def test_the_models_are_listed_for_either_client(plain):
-    models = plain.client.get("/v1/models").json()
-    (one,), (other,) = models["data"], models["models"]  # OpenAI's and TypeSafe's
-    assert one["id"] == other["name"] and one["object"] == "model"
-    assert {"description", "release_date"} < set(other)
-
-
-def test_questions_of_the_settings_are_refused_before_the_first_request(tmp_path):
-    path = tmp_path / "questions.yaml"
-    path.write_text("goods: {choices: [one]}")
-    with pytest.raises(InputError, match="goods"):
-        create_app(Decider.demo(), Settings(port=0, questions=path))
-
-
 def test_a_prompt_template_of_the_user_is_served(model, plain, tmp_path):
     file = tmp_path / "mine.jinja"
     file.write_text("Lamps are of clay.\n{{ input }}\n{{ instructions }}", encoding="utf-8")
@@ -424,15 +386,6 @@ def test_a_prompt_template_of_the_user_is_served(model, plain, tmp_path):
     assert confidence != pytest.approx(before, abs=1e-5)
     with pytest.raises(InputError, match="no template"):
         create_app(Decider.demo(), Settings(port=0, template="decide/none"))
-
-
-def test_a_model_has_the_name_of_its_folder(tmp_path):
-    inner = tracer()
-    inner.source = {"model": str(tmp_path)}
-    with running(inner) as served:
-        (listed,) = served.client.get("/v1/models").json()["data"]
-        assert listed["id"] == tmp_path.name
-        assert ask_openai(served, model=str(tmp_path)).status_code == 404
 
 
 # A question as a chat
@@ -502,17 +455,6 @@ def chat(served: Running, question: Choice, **changes: Any) -> dict[str, Any]:
     return answer.json()["choices"][0]["message"] | {"lastword": answer.json()["lastword"]}
 
 
-def test_a_probe_answers_its_question_in_any_order_of_options(plain, model, topic):
-    answer = model.decide(TEXT, {"topic": topic.question})["topic"]
-    expected = by_value(answer)
-    turned = QUESTIONS[3] | {"choices": QUESTIONS[3]["choices"][::-1]}
-    (alone,) = ask_openai(plain, questions=[turned]).json()["answers"]
-    message = chat(plain, topic.question)
-    for response in (alone, message["lastword"]):
-        assert {p["value"]: p["probability"] for p in response["probabilities"]} == expected
-    assert message["content"] == answer.choice
-
-
 def test_an_array_in_a_chat_holds_the_options_that_apply(plain, model):
     schema = {"type": "array", "items": {"enum": [*GOODS, "salt"]}, "description": "Which goods?"}
     format = {"type": "json_schema", "json_schema": {"schema": schema}}
@@ -521,7 +463,8 @@ def test_an_array_in_a_chat_holds_the_options_that_apply(plain, model):
     response = plain.client.post("/v1/chat/completions", json=body).json()
     assert tuple(json.loads(response["choices"][0]["message"]["content"])) == expected.choices
     shares = {each["value"]: each["probability"] for each in response["lastword"]["probabilities"]}
-    assert shares == pytest.approx(by_value(expected))
+    pairs = zip(expected.values, expected.probabilities.tolist(), strict=True)
+    assert shares == pytest.approx(dict(pairs))
 
 
 def test_a_certificate_applies_to_a_chat_with_its_question():

@@ -53,7 +53,7 @@ def test_default_parameters_and_other_forms_change_nothing(plain):
     parts = [{"type": "text", "text": "w5 "}, {"type": "text", "text": "w6 w7"}]
     chat: dict[str, Any] = {"messages": [MESSAGES[0], {"role": "user", "content": parts}]}
     chat |= {"temperature": 0.7, "top_p": 1, "seed": 3, "max_tokens": 1, "n": 1, "user": "u"}
-    chat |= {"frequency_penalty": 0, "presence_penalty": 0.0, "stop": None, "stream": False}
+    chat |= {"frequency_penalty": 0, "presence_penalty": 0.0, "stream": False}
     response = post(plain, "chat/completions", CHAT | chat)
     assert response.status_code == 200, response.text
     assert response.json()["lastword"] == post(plain, "chat/completions", CHAT).json()["lastword"]
@@ -187,21 +187,14 @@ TWO = {"a": {"enum": ["x"]}, "b": {"enum": ["y"]}}
         ({"type": "array", "items": {"enum": ["a", None]}}, "schema.items has null"),
         # Keywords that may exclude an answer.
         (ARRAY | {"minItems": 1}, "minItems"),
-        (ARRAY | {"contains": {"const": "a"}}, "contains"),
         (ARRAY | {"enum": [["a"]]}, "enum"),
-        (AB | {"allOf": [A]}, "allOf"),
         (AB | DEFINED | {"$ref": "#/$defs/A"}, "enum"),
         (AB | {"anyOf": [{"const": "c"}, {"const": "d"}]}, "two of enum"),
-        (AB | {"anyOf": 1}, "two of enum"),
         ({"anyOf": 1}, "anyOf"),
         ({"oneOf": [A, {"const": None}]}, "oneOf"),
-        ({"enum": [True], "const": 1}, "two of enum"),
-        (AB | {"not": A}, "not"),
         (AB | {"minLength": 1}, "minLength"),
-        ({"enum": [1, 2], "exclusiveMaximum": 2}, "exclusiveMaximum"),
         ({"anyOf": [A | {"maxLength": 0}]}, "maxLength"),
         (of(AB, minProperties=2), "minProperties"),
-        (of(AB, patternProperties={"t": False}), "patternProperties"),
         (of(AB, required=["team", "other"]), "required"),
         (
             {"$ref": "#/$defs/O", "additionalProperties": False, "$defs": {"O": of(AB)}},
@@ -209,7 +202,6 @@ TWO = {"a": {"enum": ["x"]}, "b": {"enum": ["y"]}}
         ),
         (of(AB, type="array"), "type"),
         ({"type": "string", "enum": ["a", 1]}, "type that excludes the answer 1"),
-        ({"type": "integer", "enum": ["1", "2"]}, "type that excludes"),
         ({"type": "integer", "enum": [1, 2.5]}, "type that excludes"),
         ({"type": "string", "anyOf": [A, {"type": "null"}]}, "excludes the answer null"),
         ({"type": ["number", "null"], "enum": [1, True]}, "type that excludes"),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from lastword.records.decision import SCHEMA
 from lastword.service.limits import MOST_ENTRIES
@@ -23,15 +23,8 @@ def _encodable(text: str) -> str:
     return text
 
 
-def _require_none(value: Json) -> None:
-    if value is not None:
-        raise ValueError("it would change the answer and is not supported; leave it out")
-
-
 Text = Annotated[str, AfterValidator(_encodable)]
 _KEY = r"^[^\x00]*$"  # Postgres takes no NUL, and no long text into an index
-# A field of another API that is refused unless it is null.
-Unread = Annotated[None, BeforeValidator(_require_none)]
 _EXAMPLE: Object = {
     "prompt": "Where is the lake of Oru?",
     "candidates": ["in the north", "in the south", "in the hills"],

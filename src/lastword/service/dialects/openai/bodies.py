@@ -14,7 +14,7 @@ from lastword.service.dialects.openai.choices import NO_CHOICES, Choices, choice
 from lastword.service.dialects.question_form import Message, conversation
 from lastword.service.limits import MOST_ENTRIES
 from lastword.service.refusal import Refusal
-from lastword.service.schema import Object, Text, Unread
+from lastword.service.schema import Object, Text
 
 _QUESTION = "Where is the lake of Oru?"
 _CHAT: Object = {
@@ -78,14 +78,9 @@ class ChatBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
     user: Text | None = None
     frequency_penalty: Annotated[float, Field(ge=0, le=0)] | None = None
     presence_penalty: Annotated[float, Field(ge=0, le=0)] | None = None
-    stop: Unread = None
-    logit_bias: Unread = None
     max_completion_tokens: int | None = Field(None, ge=1)
     metadata: Object | None = None
-    store: Literal[False] | None = None
     question: Text | None = Field(None, description="Name of a served question.")
-    tools: Unread = None
-    tool_choice: Literal["none"] | None = None
     on_deferred: Literal["answer", "refusal"] = Field(
         "answer", description="What to return if the certificate defers: the answer, or a refusal."
     )
