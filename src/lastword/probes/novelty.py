@@ -81,6 +81,6 @@ class Likeness:
         return np.asarray((1 + count - nearer) / (1 + count))
 
 
-def _squared(z: Vectors, directions: Vectors, gains: np.ndarray, floor: float) -> Distances:
+def _squared(z: Vectors, directions: np.ndarray, gains: np.ndarray, floor: float) -> Distances:
     along = np.square(z @ directions.T) @ gains
     return np.asarray(np.square(z).sum(axis=1) / floor + along)
