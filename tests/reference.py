@@ -59,12 +59,8 @@ def _replaced_output(block: Any, state: torch.Tensor) -> Any:
 def states(model: Any, blocks: str, fed: Sequence[int]) -> list[torch.Tensor]:
     """Return h_0 .. h_L of one sequence, each [1, tokens, width].
 
-    These are the inputs of all blocks, and the output of the last one.
-
-    Args:
-        model: A model from `in_double`.
-        blocks: Path of the list of blocks.
-        fed: Token ids.
+    These are the inputs of all blocks (`blocks` is the path of their list in a model from
+    `in_double`), and the output of the last one.
     """
     collected: list[torch.Tensor] = []
     layers = list(model.get_submodule(blocks))
@@ -97,12 +93,7 @@ def depth_logits(model: Any, blocks: str, fed: Sequence[int]) -> np.ndarray:
 
     The model itself reads them in one more pass over L + 1 copies of the sequence. There the last
     block returns h_0 .. h_L, so all further steps to the logits are the model's (method,
-    section 1).
-
-    Args:
-        model: Any model; a float64 copy is used, so earlier passes have no effect.
-        blocks: Path of the list of blocks.
-        fed: Token ids.
+    section 1). The model is copied, so earlier passes have no effect.
     """
     model = in_double(model)
     last = list(model.get_submodule(blocks))[-1]
@@ -278,11 +269,7 @@ def rcv(rows: np.ndarray) -> float:
 def invariant(weights: dict[str, np.ndarray], L: int, theta: Any, *, offset: float = 0.0) -> float:
     """Return I(M) of Llama-style tensors ([out, in], `layers.{i}.self_attn.{k,v,o}_proj`).
 
-    Args:
-        weights: Tensors by name; `norm` is the final norm's weight.
-        L: Number of blocks.
-        theta: The constants and switches.
-        offset: The family's offset of stored norm weights (Gemma: 1).
+    `offset` is the family's offset of stored norm weights (Gemma: 1).
     """
     e, m = math.floor(theta.rho_e * L + 1e-6), math.floor(theta.rho_m * L + 1e-6)
     if theta.invariant.block == "depth":

@@ -24,12 +24,6 @@ from lastword.text.tokens import encode
 # --- the reference itself, by hand ---
 
 
-def test_effective_dimension_of_a_three_by_three_window():
-    # Centred columns (1,0,-1) and (1,-2,1) are orthogonal: eigenvalues 2 and 6, (2+6)^2 / (4+36).
-    S_mid = np.array([[1.0, 1, 5], [0, -2, 5], [-1, 1, 5]])
-    assert reference.effective_dimension(S_mid) == pytest.approx(1.6, rel=1e-12)
-
-
 # Two anchors, two features, one token in each top: Omega, evidence and z_T can be listed by hand.
 OUTSIDE = ("clip", "floor", "final")
 SMALL = {"anchors": (0.5, 1.0), "features": (0.5, 1.0), "k_min": 1, "quorum": 0.5}
@@ -60,28 +54,10 @@ def test_scorer_on_a_vocabulary_of_three(values, alpha):
     assert reference.log_softmax(logits) == pytest.approx(expected, rel=1e-12)
 
 
-def test_features_of_one_trajectory():
-    # p = 0, 1, 3, 2 over x = 0, 1/3, 2/3, 1: slope 2.4, jump 2, curv ((1) + (-3)) / 2 = -1.
-    slope, jump, curv = reference.features([0.0, 1.0, 3.0, 2.0])
-    assert (slope, jump, curv) == pytest.approx((2.4, 2.0, -1.0))
-    assert reference.evidence([0.0, 1.0, 3.0, 2.0], (0.3, 0.5, 0.2)) == pytest.approx(1.72)
-    assert reference.features([-1.0]) == (0, 0, 0)
-    assert reference.features([-3.0, -1.0]) == pytest.approx((2.0, 2.0, 0.0))
-
-
-def test_ties_at_the_k_th_place_go_to_the_lowest_token():
-    assert reference.top_tokens(np.array([1.0, 2.0, 1.0, 1.0]), 2) == {1, 0}
-
-
-def table(*columns: list[float]) -> np.ndarray:
-    """Return a trajectory from its columns."""
-    return np.array(columns).T
-
-
 def test_a_sharp_middle_overrides_an_undecided_end():
     # L = 6, window 3..4. Depth 4 is certain of candidate 2; the end is nearly flat with 0 first.
     flat, sharp, end = [-2.0] * 3, [-9.0, -8.0, -1.0], [-1.0, -1.01, -1.02]
-    S = table(flat, flat, flat, [-3.0, -2.0, -2.5], sharp, flat, end)
+    S = np.array([flat, flat, flat, [-3.0, -2.0, -2.5], sharp, flat, end]).T
     answer = reference.decide(S, None, Theta(), 5.0)
     assert (answer.regime, answer.operator) == ("candidate-space", "decisive")
     assert (answer.decisive_layer, answer.base_index, answer.index) == (4, 0, 2)
@@ -89,13 +65,6 @@ def test_a_sharp_middle_overrides_an_undecided_end():
     assert holds and log_ratio == pytest.approx(math.log(7 / 0.01))
     refused = reference.decide(S, None, Theta(tau_logr=10.0), 5.0)
     assert (refused.regime, refused.operator, refused.index) == ("candidate-space", "base", 0)
-
-
-@pytest.mark.parametrize(("top", "operator", "index"), [(-1.5, "early", 1), (-1.0, "base", 0)])
-def test_the_earliest_state_answers_if_the_end_is_unsure(top, operator, index):
-    S = table([-7.0, -6.0], [-5.0, -5.0], [-5.0, -5.0], [top, -3.0])
-    answer = reference.decide(S, None, Theta(), 1.0)  # I(M) = tau_I is not above tau_I
-    assert (answer.operator, answer.index) == (operator, index)
 
 
 def test_depths_are_the_inputs_of_blocks_and_the_last_is_not_normed_twice():
@@ -109,13 +78,6 @@ def test_depths_are_the_inputs_of_blocks_and_the_last_is_not_normed_twice():
     assert np.abs(z - np.stack([*lens, last])).max() < 1e-4
     again = model.lm_head(model.model.norm(hidden[-1]))[0].detach().numpy()
     assert np.abs(z[-1] - again).max() > 0.1
-
-
-@pytest.mark.parametrize("join", ["text", "ids"])
-def test_text_to_tokens_of_the_double(join):
-    ids, boundary = reference.tokenise(tokenizer(), "w5 w6 ", "w7", join=join)
-    assert (ids, boundary) == ([1, 5, 6, 7], 3)
-    assert reference.tokenise(tokenizer(), "", "w7 w8", join=join) == ([1, 7, 8], 1)
 
 
 # --- the package against the reference ---
