@@ -1,8 +1,7 @@
 """`lastword demo`: the effect of TRACE on the demo model, with and without a certificate."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +24,7 @@ from lastword.trust.policy import TRACE, scalar_operator
 from lastword.trust.terms import Terms
 from lastword.trust.words import ALLOWED, summary
 
-__all__ = ["Accuracy", "Story", "answer", "items", "story", "text_of"]
+__all__ = ["answer", "items", "story", "text_of"]
 
 MODEL = "lastword/demo-organism"
 NOTE = (
@@ -47,55 +46,28 @@ class Accuracy(NamedTuple):
     broken: int = 0
 
 
-@dataclass(frozen=True)
-class Story:
-    """Labelled answers of the demo model, and the certificate that they give.
+class Story(NamedTuple):
+    """What the demo tells of labelled answers.
 
     Attributes:
-        records: The answers, in the benchmark's order.
-        labelled: The same answers, as they are certified.
+        certificate: The certificate that the answers give, in words.
+        accuracies: Of chance, the model, and the answers corrected without and with the
+            certificate.
+        examples: The first correction that the certificate allows, and the first break that it
+            forbids.
     """
 
-    records: Sequence[Decision]
-    labelled: Labelled
+    items: int
     finding: Finding
-
-    @cached_property
-    def accuracies(self) -> list[Accuracy]:
-        """Chance, the model, and the corrected answers without and with the certificate."""
-        chance = float(np.mean([np.mean(record.truthful or ()) for record in self.records]))
-        base = self.labelled.mc1_base
-        gains = self.labelled.methods[TRACE].mc1 - base
-        allowed = np.where(self.labelled.stands(self.finding.policy), gains, 0.0)
-        return [
-            Accuracy("by chance", chance),
-            Accuracy("the model", base.mean()),
-            Accuracy("corrected", (base + gains).mean(), *fixed_and_broken(gains)),
-            Accuracy("certified", (base + allowed).mean(), *fixed_and_broken(allowed)),
-        ]
-
-    @cached_property
-    def examples(self) -> list[Decision]:
-        """The first correction that the certificate allows, and the first break that it forbids.
-
-        Decisions by layers 1 and 2 are not shown.
-        """
-        stands = self.labelled.stands(self.finding.policy)
-        pairs = [(r, a) for r, a in zip(self.records, stands, strict=True) if _deep(r)]
-        fixed = [record for record, allowed in pairs if record.gain == 1 and allowed]
-        broken = [record for record, allowed in pairs if record.gain == -1 and not allowed]
-        return [*fixed[:1], *broken[:1]]
-
-    @property
-    def certificate(self) -> list[str]:
-        """The certificate in words."""
-        return summary(self.finding, MODEL, "the invented world")
+    certificate: list[str]
+    accuracies: list[Accuracy]
+    examples: list[Decision]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the story's numbers as a JSON object."""
         return {
             "model": MODEL,
-            "items": len(self.records),
+            "items": self.items,
             "accuracies": [accuracy._asdict() for accuracy in self.accuracies],
             "certificate": self.certificate,
             "examples": [record.id for record in self.examples],
@@ -105,6 +77,7 @@ class Story:
 def story(tracer: Tracer, records: Sequence[Decision], terms: Terms = TERMS) -> Story:
     """Return the story of the model's labelled answers, with their certificate."""
     marked = [list(marks(r.id, r.prompt, r.candidates, r.shared)) for r in records]
+    base = np.array([record.share("mc1", base=True) for record in records])
     answers = Answers(
         mc1=np.array([record.share("mc1") for record in records]),
         confidence=np.array([record.probabilities.max() for record in records]),
@@ -113,13 +86,28 @@ def story(tracer: Tracer, records: Sequence[Decision], terms: Terms = TERMS) -> 
         margins=np.array([margin(record.scores) for record in records]),
     )
     labelled = Labelled(
-        mc1_base=np.array([record.share("mc1", base=True) for record in records]),
+        mc1_base=base,
         base_confidence=np.array([record.base_probabilities.max() for record in records]),
         methods={TRACE: answers},
         groups=numbers(marked),
     )
     scalar = scalar_operator(tracer.invariant, tracer.theta.tau_I)
-    return Story(records, labelled, certify(labelled, scalar, terms))
+    finding = certify(labelled, scalar, terms)
+    stands = labelled.stands(finding.policy)
+    gains = answers.mc1 - base
+    allowed = np.where(stands, gains, 0.0)
+    chance = float(np.mean([np.mean(record.truthful or ()) for record in records]))
+    accuracies = [
+        Accuracy("by chance", chance),
+        Accuracy("the model", base.mean()),
+        Accuracy("corrected", (base + gains).mean(), *fixed_and_broken(gains)),
+        Accuracy("certified", (base + allowed).mean(), *fixed_and_broken(allowed)),
+    ]
+    deep = [(r, a) for r, a in zip(records, stands, strict=True) if _deep(r)]
+    fixed = [record for record, allowed in deep if record.gain == 1 and allowed]
+    broken = [record for record, allowed in deep if record.gain == -1 and not allowed]
+    words = summary(finding, MODEL, "the invented world")
+    return Story(len(records), finding, words, accuracies, [*fixed[:1], *broken[:1]])
 
 
 def answer(tracer: Tracer, questions: Sequence[Item]) -> list[Decision]:
@@ -154,9 +142,12 @@ def text_of(tale: Story) -> Group:
     for name, right, fixed, broken in tale.accuracies:
         counts = f"  ({fixed} fixed, {broken} broken)" if fixed or broken else ""
         rows.append((name, Text(f"{100 * right:.1f}% right{counts}")))
-    title = f"A small model answers {len(tale.records)} questions: what TRACE changes"
+    title = f"A small model answers {tale.items} questions: what TRACE changes"
     advice = "Test it on your labelled examples: lastword try FILE (docs/try.md)"
-    return Group(Text(title, style="bold"), _columns(rows), Text(f"{NOTE}\n\n{advice}"))
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for name, words in rows:
+        grid.add_row(Text(name, style="bold"), words)
+    return Group(Text(title, style="bold"), Padding(grid, (1, 0)), Text(f"{NOTE}\n\n{advice}"))
 
 
 def _example(record: Decision) -> Iterator[tuple[str, Text]]:
@@ -166,12 +157,3 @@ def _example(record: Decision) -> Iterator[tuple[str, Text]]:
     answers = (short(text, 28) for text in (record.base_answer, record.answer))
     yield "", correction(*answers).append(f", which is {truth}")
     yield "", Text(f"{verdict}: the scores differ by {margin(record.scores):.2f} nats")
-
-
-def _columns(rows: Iterable[tuple[str, Text]]) -> Padding:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column()
-    grid.add_column()
-    for name, words in rows:
-        grid.add_row(Text(name, style="bold"), words)
-    return Padding(grid, (1, 0))
