@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,9 +26,6 @@ from published_sets import (
 from lastword.errors import InputError, ItemError
 from lastword.lab.benchmarks import BENCHMARKS, find, templates_for, truthfulqa
 from lastword.text.prompt_template import Template
-
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
-shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data here")
 
 
 @pytest.fixture(scope="module")
@@ -58,22 +56,12 @@ def test_the_contract_of_every_benchmark(name, data):
         assert all(c == c.strip() for c in item.candidates)
         assert item.blind_prompt is not None and item.blind_prompt != item.prompt
         if item.question is not None:
-            assert item.question in item.prompt
-            assert item.question not in item.blind_prompt
-    recorded = loaded.to_dict()
+            assert item.question in item.prompt and item.question not in item.blind_prompt
+    recorded = json.loads(json.dumps(loaded.to_dict()))
     assert recorded["licence"] and recorded["citation"] and recorded["source"]
     assert len(recorded["fingerprint"]) == 64
-    assert json.dumps(recorded)
     unblinded = loaded.items(plain_template(name), blind=False)
-    assert [i.blind_prompt for i in unblinded] == [None] * len(items)
-    expected = [(i.prompt, i.candidates) for i in items]
-    assert [(i.prompt, i.candidates) for i in unblinded] == expected
-    benchmark = find(name)
-    assert benchmark.name == name
-    named = [
-        benchmark.template(variant).name for variant in benchmark.templates if variant != "qa6"
-    ]
-    assert named == [f"{name}/{variant}" for variant in benchmark.templates if variant != "qa6"]
+    assert unblinded == [replace(item, blind_prompt=None) for item in items]
 
 
 def test_a_truthfulqa_question_is_two_items_with_one_prompt(data):
@@ -88,25 +76,20 @@ def test_a_truthfulqa_question_is_two_items_with_one_prompt(data):
     assert sum(len(i.candidates) == 2 for i in items[::2]) == 43
 
 
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return a function that replaces `datasets.load_dataset`."""
-
-    def replace_load(load_dataset: Callable[..., Any]) -> None:
-        monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-
-    return replace_load
+def replace_hub(monkeypatch: pytest.MonkeyPatch, load: Callable[..., Any]) -> None:
+    """Replace `datasets.load_dataset`."""
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load))
 
 
-def test_the_hub_and_a_file_have_the_same_fingerprint(tmp_path, hub):
+def test_the_hub_and_a_file_have_the_same_fingerprint(tmp_path, monkeypatch):
     rows = truthfulqa_rows()
     there = {("truthfulqa/truthful_qa", "multiple_choice"): rows}
-    hub(lambda *name, split: {"validation": as_on_the_hub(there[name])})
+    replace_hub(monkeypatch, lambda *name, split: {"validation": as_on_the_hub(there[name])})
     published = find("truthfulqa").load()
     local = find("truthfulqa").load(write(tmp_path / "mc.json", rows))
     assert published.source == "hf:truthfulqa/truthful_qa:multiple_choice"
-    assert local.source == "mc.json"
-    assert published.fingerprint == local.fingerprint and local.version == "v0"
+    assert (local.source, local.version) == ("mc.json", "v0")
+    assert published.fingerprint == local.fingerprint
     newer = write(tmp_path / "v1.json", truthfulqa_rows(40))
     assert find("truthfulqa").load(newer).version == "v1"
     rows[500]["mc2_targets"]["another"] = 0
@@ -120,45 +103,39 @@ def test_formats_and_further_rows_do_not_change_the_fingerprint(tmp_path):
     assert len({find("halueval-qa").load(path).fingerprint for path in paths}) == 1
 
 
-def test_halueval_strips_fields_and_its_blind_prompt_contains_the_knowledge(data):
-    item = find("halueval-qa").load(data).items(plain_template("halueval-qa"))[7]
-    assert item.prompt == "Knowledge: Fact 7.\nQuestion: Question 7?\nAnswer:"
-    assert item.blind_prompt == "Knowledge: Fact 7.\nQuestion: \nAnswer:"
-    assert item.candidates == ("right 7", "wrong 7")
-    closed = find("halueval-qa-closed").load(data).items(plain_template("halueval-qa-closed"))[7]
-    assert closed.prompt == "Question: Question 7?\nAnswer:"
+CLOSED = ("Question: Question 7?\nAnswer:", "Question: \nAnswer:")
+SEVENS = ("So it is 7.", *(f"So it is not 7, {j}." for j in range(3)))
+# The eighth item: prompt, blind prompt, candidates.
+EIGHTH = {
+    "halueval-qa/knowledge": (*(f"Knowledge: Fact 7.\n{p}" for p in CLOSED), "right 7", "wrong 7"),
+    "halueval-qa-closed/closed": (*CLOSED, "right 7", "wrong 7"),
+    "fib/document": ("Document: Text 7.\nSummary:", "Document: \nSummary:", "so 7", "no 7"),
+    "factor/truncated": ("Text 7.\n", "\n", *SEVENS),
+    "factor/full": ("Before.\nText 7.\n", "\n", *SEVENS),
+}
+
+
+@pytest.mark.parametrize("name", EIGHTH)
+def test_fields_are_stripped_and_the_blind_prompt_lacks_the_question(data, name):
+    benchmark, _, variant = name.partition("/")
+    item = whole(data, benchmark).items(find(benchmark).template(variant))[7]
+    assert (item.prompt, item.blind_prompt, *item.candidates) == EIGHTH[name]
+    assert item.truthful == (True, *[False] * (len(item.candidates) - 1))
 
 
 def test_fib_needs_a_file_with_its_name(data):
     with pytest.raises(InputError, match="read from a file"):
         find("fib").load()
-    with pytest.raises(InputError, match="expected 500 rows, got 300"):
-        find("halueval-sum").load(write(data / "other" / "s.json", sum_rows(300)))
     only = data / "only"
     write(only / "fib" / "summarization_data.json", sum_rows(300))
     with pytest.raises(InputError, match="holds none of"):
         find("halueval-sum").load(only)
-    assert find("fib").load(only).version == "300 items"
-    assert find("fib").load(only / "fib").version == "300 items"
-
-
-def test_factor_prompts_end_where_the_prefix_ends(data):
-    loaded = whole(data, "factor")
-    assert (loaded.version, loaded.source) == ("news", "news_factor.csv")
-    even, odd = loaded.items(find("factor").template())[:2]
-    assert (even.prompt, odd.prompt) == ("Text 0. ", "Text 1.\n")
-    assert (even.blind_prompt, odd.blind_prompt) == (" ", "\n")
-    assert odd.candidates == ("So it is 1.", *(f"So it is not 1, {j}." for j in range(3)))
-    assert odd.truthful == (True, False, False, False)
-    full = loaded.items(find("factor").template("full"))[1]
-    assert (full.prompt, full.blind_prompt) == ("Before.\nText 1.\n", "\n")
+    for folder in (only, only / "fib"):
+        assert find("fib").load(folder).version == "300 items"
 
 
 def _spoil(field: str, value: Any) -> Callable[[Rows], None]:
-    def spoil(rows: Rows) -> None:
-        rows[5][field] = value
-
-    return spoil
+    return lambda rows: rows[5].update({field: value})
 
 
 @pytest.mark.parametrize(
@@ -175,7 +152,6 @@ def _spoil(field: str, value: Any) -> Callable[[Rows], None]:
         ("halueval-qa", lambda rows: rows[5].pop("knowledge"), 'row 5: .* "knowledge", the row h'),
         ("halueval-qa", _spoil("right_answer", " \n"), "row 5: .* need text"),
         ("fib", _spoil("document", None), 'row 5: .* "document"'),
-        ("factor", lambda rows: rows.pop(), "expected 1036 rows, got 1035"),
         ("factor", _spoil("turncated_prefixes", "\n"), "row 5: .* need text"),
         ("factor", _spoil("contradiction_1", None), 'row 5: .* "contradiction_1"'),
     ],
@@ -187,19 +163,14 @@ def test_invalid_rows_of_a_benchmark_are_refused(tmp_path, name, spoil, message)
         find(name).load(write(tmp_path / "x.json", rows))
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("x.json", text) for text in ("", "[]", "{", "[1]", '"text"', "[" * 100_000)]
-    + [("x.csv", f"Question{text}") for text in ('\n"open', ",Best Answer\na,b,c,d\n", "\n")],
-)
-def test_a_file_without_rows_is_refused(tmp_path, name, text):
-    path = tmp_path / name
-    path.write_text(text)
-    with pytest.raises(InputError, match=re.escape(name)):
-        find("halueval-qa" if name == "x.json" else "factor").load(path)
+@pytest.mark.parametrize("text", ["", "[]", "[1]", "[" * 100_000])
+def test_a_file_without_rows_is_refused(tmp_path, text):
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(InputError, match=re.escape("x.json")):
+        find("halueval-qa").load(tmp_path / "x.json")
 
 
-def test_missing_data_is_named(tmp_path, hub):
+def test_missing_data_is_named(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="no file or folder"):
         find("truthfulqa").load(tmp_path / "none")
     with pytest.raises(InputError, match="no benchmark 'trivia'; known: truthfulqa"):
@@ -208,7 +179,7 @@ def test_missing_data_is_named(tmp_path, hub):
     def offline(*_: str, split: None) -> None:
         raise ConnectionError("no\nnetwork")
 
-    hub(offline)
+    replace_hub(monkeypatch, offline)
     with pytest.raises(InputError, match="cannot load .*: no network; .* --data a local file"):
         find("truthfulqa").load()
 
@@ -226,25 +197,22 @@ def test_limit_and_seed_select_whole_questions(data):
     everything = whole(data, "truthfulqa")
     assert benchmark.load(data, limit=5).fingerprint == everything.fingerprint
     assert benchmark.load(data, limit=10_000).examples == everything.examples
-    with pytest.raises(InputError, match="give its size with limit"):
-        benchmark.load(data, seed=1)
-    with pytest.raises(InputError, match="at least 1"):
-        benchmark.load(data, limit=0)
+    for wrong, message in ({"seed": 1}, "give its size with limit"), ({"limit": 0}, "at least 1"):
+        with pytest.raises(InputError, match=message):
+            benchmark.load(data, **wrong)
 
 
-@pytest.mark.parametrize("variant", find("everyday").templates)
-def test_both_items_of_a_pair_have_the_same_blind_prompt(variant):
-    items = find("everyday").load().items(find("everyday").template(variant))
-    pairs = [item for item in items if str(item.id).startswith("pair")]
-    for a, b in zip(pairs[::2], pairs[1::2], strict=True):
-        assert (a.blind_prompt, a.candidates) == (b.blind_prompt, b.candidates)
-        assert a.prompt != b.prompt
-
-
-def test_limit_selects_whole_pairs_of_everyday():
-    ids = [e.id for e in find("everyday").load(limit=40, seed=3).examples]
-    pairs = {i[:-2] for i in ids if i.startswith("pair")}
-    assert pairs and all({f"{p}/a", f"{p}/b"} <= set(ids) for p in pairs)
+def test_both_items_of_a_pair_have_the_same_blind_prompt_and_are_drawn_together():
+    benchmark = find("everyday")
+    for variant in benchmark.templates:
+        items = benchmark.load().items(benchmark.template(variant))
+        pairs = [item for item in items if str(item.id).startswith("pair")]
+        for a, b in zip(pairs[::2], pairs[1::2], strict=True):
+            assert (a.blind_prompt, a.candidates) == (b.blind_prompt, b.candidates)
+            assert a.prompt != b.prompt
+    ids = [e.id for e in benchmark.load(limit=40, seed=3).examples]
+    drawn = {i[:-2] for i in ids if i.startswith("pair")}
+    assert drawn and all({f"{p}/a", f"{p}/b"} <= set(ids) for p in drawn)
 
 
 def test_items_from_a_jsonl_file(tmp_path):
@@ -264,33 +232,27 @@ def test_items_from_a_jsonl_file(tmp_path):
     twice = write(tmp_path / "twice.jsonl", rows[:1] * 2, lines=True)
     with pytest.raises(InputError, match="two items have the id 7"):
         find(f"jsonl:{twice}").load()
-    bad = write(tmp_path / "bad.jsonl", [{"prompt": "P"}, {"candidates": ["a"]}], lines=True)
-    with pytest.raises(InputError, match="line 1: .*candidates.*line 2: .*prompt"):
-        find(f"jsonl:{bad}").load()
 
 
 def test_qa6_is_the_text_of_the_installed_task_file(tmp_path, monkeypatch):
-    package = tmp_path / "lm_eval"
-    file = package / "tasks" / "truthfulqa" / "truthfulqa_mc1.yaml"
-    file.parent.mkdir(parents=True)
+    file = write(tmp_path / "lm_eval" / truthfulqa._TASK_FILE, [])
     file.write_text('doc_to_text: "Six.\\n\\nQ: {{question}}\\nA:"\nmetadata:\n  version: 9.5\n')
-    spec = SimpleNamespace(submodule_search_locations=[str(package)])
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path / "lm_eval")])
     monkeypatch.setattr(truthfulqa, "find_spec", lambda name: spec)
     template = find("truthfulqa").template()
     assert (template.name, template.version) == ("truthfulqa/qa6", "lm_eval 9.5")
     assert template.render({"question": "Why?"}) == "Six.\n\nQ: Why?\nA:"
     file.write_text("task: other")
-    for found in (spec, None):
-        monkeypatch.setattr(truthfulqa, "find_spec", lambda name, found=found: found)
-        with pytest.raises(InputError, match=r'not readable here .*pip install "lastword\[lab\]"'):
-            find("truthfulqa").template()
+    with pytest.raises(InputError, match=r'not readable here .*pip install "lastword\[lab\]"'):
+        find("truthfulqa").template()
 
 
-def test_templates_by_name_and_by_file(tmp_path):
+def test_templates_by_name_and_by_file(data, tmp_path):
     chosen = [find("truthfulqa"), find("halueval-qa")]
-    file = tmp_path / "short.jinja"
-    file.write_text("{{ question }} ->\n")
-    named = templates_for(chosen, ["truthfulqa/own6", "truthfulqa/zero-shot", str(file)])
+    for folder in ("a", "b"):
+        write(tmp_path / folder / "short.jinja", []).write_text("{{ question }} ->\n")
+    files = [str(tmp_path / folder / "short.jinja") for folder in ("a", "b")]
+    named = templates_for(chosen, ["truthfulqa/own6", "truthfulqa/zero-shot", files[0]])
     names = {benchmark: [t.name for t in each] for benchmark, each in named.items()}
     assert names["truthfulqa"] == ["truthfulqa/own6", "truthfulqa/zero-shot", "user/short"]
     assert names["halueval-qa"] == ["user/short"]
@@ -300,18 +262,8 @@ def test_templates_by_name_and_by_file(tmp_path):
     for wrong in ("truthfulqa/qa7", "halueval-sum/document", "missing.jinja"):
         with pytest.raises(InputError, match="known: .*truthfulqa/own6"):
             templates_for(chosen, [wrong])
-
-
-def test_ambiguous_templates_and_templates_without_items_are_refused(data, tmp_path):
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "mine.j2").write_text(f"{folder} {{{{ question }}}}")
-    paths = [str(tmp_path / folder / "mine.j2") for folder in ("a", "b")]
-    assert len(templates_for([find("truthfulqa")], paths[:1])["truthfulqa"]) == 1
     with pytest.raises(InputError, match="rename one"):
-        templates_for([find("truthfulqa")], paths)
-    a, b = Template("user/x", "1", "{{ '\\0' }}"), Template("user/x", "1", "{{ nothing }}")
-    for template, message in ((a, "NUL"), (b, "does not render")):
+        templates_for(chosen, files)
+    for text, message in (("{{ '\\0' }}", "NUL"), ("{{ nothing }}", "does not render")):
         with pytest.raises(ItemError, match=f"item 0:.*{message}"):
-            find("halueval-qa").load(data).items(template)
-    assert a.sha256 != b.sha256 and b.to_dict()["text"] == "{{ nothing }}"
+            whole(data, "halueval-qa").items(Template("user/x", "1", text))

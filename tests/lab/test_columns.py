@@ -31,10 +31,6 @@ def folder(tmp_path, monkeypatch):
     return write
 
 
-def truths(name: str, columns: str) -> list[tuple[bool, ...] | None]:
-    return [example.truthful for example in find(name, columns).load().examples]
-
-
 def test_a_set_is_read_by_its_columns(folder):
     loaded = find(folder(MMLU), PLAIN).load()
     first, second = loaded.items(loaded.benchmark.template())
@@ -51,16 +47,19 @@ def test_a_set_is_read_by_its_columns(folder):
     ("answer", "right"), [(1, "b"), ("b", "b"), ([False, True, True], "bc"), ([0, 2], "ac")]
 )
 def test_the_right_answer_may_be_a_position_a_text_or_labels(folder, answer, right):
-    row = MMLU[0] | {"answer": answer}
-    assert truths(folder([row]), PLAIN) == [tuple(c in right for c in "abc")]
+    name = folder([MMLU[0] | {"answer": answer}])
+    (example,) = find(name, PLAIN).load().examples
+    assert example.truthful == tuple(c in right for c in "abc")
 
 
-def test_one_of_several_splits_must_be_named(folder):
+def test_a_missing_set_and_an_unnamed_split_are_refused(folder):
     folder(MMLU[:1], split="train")
     name = folder(MMLU)
     with pytest.raises(InputError, match="has splits .*train.*: choose one"):
         find(name, PLAIN).load()
     assert len(find(f"{name}@train", PLAIN).load().examples) == 1
+    with pytest.raises(InputError, match="cannot load no/such-set: "):
+        find("hf:no/such-set", PLAIN).load()
 
 
 @pytest.mark.parametrize(
@@ -78,15 +77,6 @@ def test_missing_columns_are_refused(folder, columns, message):
         find(folder(MMLU), columns).load()
 
 
-def test_a_missing_set_is_refused():
-    with pytest.raises(InputError, match="cannot load no/such-set: ") as raised:
-        find("hf:no/such-set", PLAIN).load()
-    assert "\n" not in str(raised.value)
-
-
-def test_eval_runs_on_such_a_set(run, folder, tmp_path):
+def test_columns_belong_to_sets_of_the_hub(run, tmp_path):
     command = ("eval", "--model", "lastword/demo-organism", "--out", tmp_path / "runs")
-    code, out, _ = run(*command, "--benchmark", folder(MMLU), "--columns", PLAIN)
-    assert code == 0 and "hf:quiz" in out
-    assert [p.name for p in (tmp_path / "runs").glob("*/*")] == ["hf-quiz"]
     assert run(*command, "--benchmark", "demo", "--columns", PLAIN)[0] == 2

@@ -62,8 +62,7 @@ def test_the_story_follows_the_certificate():
 
 def test_without_a_certificate_no_answer_changes():
     result = story_of([SURE, DOUBTFUL, *[RIGHT] * 298])
-    assert result.finding.chosen is None
-    assert result.accuracies[3].right == result.accuracies[1].right
+    assert result.finding.chosen is None and result.accuracies[3][1:] == result.accuracies[1][1:]
 
 
 def test_the_demo_shows_an_allowed_correction_and_a_forbidden_break(run):
