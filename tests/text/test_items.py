@@ -159,7 +159,6 @@ FORMATS = {
     "after_blank_lines.json": b"\n \n" + json.dumps(ROWS).encode(),
     "items.csv": table(","),
     "marked.csv": table(",", "\ufeff"),
-    "lists_of_python.csv": pd.DataFrame(ROWS).to_csv(index=False).encode(),
     "items.tsv": table("\t"),
 }
 

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,7 +50,7 @@ def bench(
 
     Prints TRACE's cost as three ratios: packed over packed, plain over plain, packed over plain.
     """
-    options = replace(load_options(model, loading), correction=correction)
+    options = load_options(model, loading, opt.Answers(correction=correction))
     if out is not None:
         check_writable(out)
     with waiting("reading the data"):

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,8 +52,8 @@ def correct(
     loading: opt.Loading,
 ) -> None:
     """Correct a model's choice among candidate answers."""
-    options = load_options(model, loading)
-    options = replace(options, certificate=certificate, correction=correction)
+    answers = opt.Answers(correction=correction, certificate=certificate)
+    options = load_options(model, loading, answers)
     from lastword.text.items import Item
     from lastword.text.reading import read_items, require_items
 

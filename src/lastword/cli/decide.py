@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.model import load_decider, load_options, read_engine, with_answers
+from lastword.cli.model import load_decider, load_options, read_engine
 from lastword.cli.output import check_writable, grid, say, show, write_csv
 from lastword.cli.progress import tracked, waiting
 from lastword.errors import InputError, TraceError, reason
@@ -70,8 +70,7 @@ def decide(
     from lastword.decide.questionnaire import prepare
     from lastword.decide.questions_file import read_questions
 
-    options = load_options(model, loading)
-    options = with_answers(options, answers, [questions])
+    options = load_options(model, loading, answers, [questions])
     questionnaire = read_questions(questions)
     prepare(questionnaire, template, chat=True)  # refuses a bad template before the model loads
     cluster = read_engine(engine, engine_options)

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,10 +75,8 @@ def eval_(
     engine_options: opt.EngineOptions = None,
 ) -> None:
     """Run models on benchmarks and record every item; a restart continues."""
-    models = [
-        replace(load_options(name, loading), certificate=certificate, correction=correction)
-        for name in model
-    ]
+    answers = opt.Answers(correction=correction, certificate=certificate)
+    models = [load_options(name, loading, answers) for name in model]
     if len(models) > 1 and models[0].alias is not None:
         raise typer.BadParameter("--load alias names one model: give one --model with it")
     cluster = read_engine(engine, engine_options)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.model import load_decider, load_options, with_answers
+from lastword.cli.model import load_decider, load_options
 
 
 def mcp(
@@ -31,8 +31,7 @@ def mcp(
     from lastword.decide.questions_file import read_questions
     from lastword.integrations.mcp import mcp_server
 
-    options = load_options(model, loading)
-    options = with_answers(options, answers, questions)
+    options = load_options(model, loading, answers, questions)
     sets = [read_questions(path) for path in questions]
     decider = load_decider(options)
     names = (path.stem for path in questions)

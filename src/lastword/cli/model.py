@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,10 +49,19 @@ class _LinesOnStderr(logging.Handler):
         say(f"lastword: {record.getMessage()}")
 
 
-def load_options(model: str | None, loading: Loading) -> DecideOptions:
-    """Return the options of a command's model; None for none."""
+def load_options(
+    model: str | None,
+    loading: Loading,
+    answers: Answers = Answers(),  # noqa: B008 - frozen
+    questions: Sequence[Path] = (),
+) -> DecideOptions:
+    """Return the options of a command's model, and of what answers; None for no model.
+
+    Questions files may name probes too.
+    """
     if loading.system is not None and not loading.chat_template:
         raise typer.BadParameter("--system needs --chat-template")
+    from lastword.decide.questions_file import named_probes
     from lastword.rule.theta import Theta
     from lastword.text.chat import Chat
 
@@ -63,6 +72,7 @@ def load_options(model: str | None, loading: Loading) -> DecideOptions:
     others = read_pairs("--load", map("=".join, pairs.items()), LoadOptions, LOAD)
     if theta is not None:
         others["theta"] = Theta.from_toml(theta)
+    probes = [path for file in questions for path in named_probes(file)]
     try:
         return DecideOptions(
             model or "",
@@ -70,27 +80,15 @@ def load_options(model: str | None, loading: Loading) -> DecideOptions:
             dtype=loading.dtype,
             chat=Chat(loading.system, day) if loading.chat_template else None,
             trust_remote_code=loading.trust_remote_code,
+            certificate=answers.certificate,
+            correction=answers.correction,
+            probes=(*(answers.probe or ()), *probes),
+            encoders=answers.encoder or (),
+            unlike=answers.novelty,
             **others,
         )
     except InputError as error:
         raise typer.BadParameter(str(error)) from error
-
-
-def with_answers(
-    options: DecideOptions, answers: Answers, questions: Sequence[Path]
-) -> DecideOptions:
-    """Return the options with certificate and probes, including those of the questions files."""
-    from lastword.decide.questions_file import named_probes
-
-    probes = [path for file in questions for path in named_probes(file)]
-    return replace(
-        options,
-        certificate=answers.certificate,
-        correction=answers.correction,
-        probes=(*(answers.probe or ()), *probes),
-        encoders=answers.encoder or (),
-        unlike=answers.novelty,
-    )
 
 
 def read_engine(engine: str, options: list[str] | None) -> "Cluster | None":

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.model import load_decider, load_options, with_answers
+from lastword.cli.model import load_decider, load_options
 from lastword.cli.options import Fields, keys, read_pairs
 from lastword.cli.progress import waiting
 from lastword.service.settings import LIMITS, Settings
@@ -42,8 +42,8 @@ def serve(
 ) -> None:
     """Answer questions over HTTP: decisions, chat and corrections (/docs lists all routes)."""
     settings = replace(settings, **read_pairs("--limits", limits, Settings, LIMITS))
-    options = load_options(model, loading)
-    options = with_answers(options, answers, [settings.questions] if settings.questions else [])
+    questions = [settings.questions] if settings.questions else []
+    options = load_options(model, loading, answers, questions)
     with waiting("loading the server"):
         from lastword.service.app import create_app
         from lastword.service.log import Log

@@ -1,10 +1,8 @@
 """Items from a file, with an error for each bad row, and a summary of such errors."""
 
-import ast
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +84,7 @@ def _decoded(row: Mapping[str, str | None]) -> dict[str, Any]:
 
 
 def _list(name: str, cell: str) -> Any:
-    with suppress(ValueError, RecursionError):
-        return json.loads(cell)
     try:
-        return ast.literal_eval(cell)  # pandas writes lists like this
-    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        return json.loads(cell)
+    except (ValueError, RecursionError) as error:
         raise ItemError(f'{name} is not valid JSON; write a list such as ["a", "b"]') from error
