@@ -34,7 +34,9 @@ def correct(
             "standard input."
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="JSONL file for the decisions.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "--output", help="JSONL file for the decisions.")
+    ] = None,
     skip_invalid: Annotated[
         bool, typer.Option("--skip-invalid", help="Write bad items as errors and go on.")
     ] = False,
@@ -43,6 +45,7 @@ def correct(
         typer.Option(help="The prompt without the question, for methods that compare with it."),
     ] = None,
     encoding: opt.Encoding = None,
+    separator: Annotated[str, typer.Option(help="Text between --prompt and candidate.")] = " ",
     full: Annotated[
         bool, typer.Option("--full", help="Read every depth and T, and print them as JSON.")
     ] = False,
@@ -69,8 +72,8 @@ def correct(
     elif out is not None or skip_invalid or encoding is not None:
         raise typer.BadParameter("--out, --skip-invalid and --encoding go with --input")
     else:
-        item = {"prompt": prompt, "candidates": candidate, "blind_prompt": blind_prompt}
-        parsed = [Item.from_dict(item)]
+        item = {"prompt": prompt, "candidates": candidate, "separator": separator}
+        parsed = [Item.from_dict(item | {"blind_prompt": blind_prompt})]
     if out is not None:
         check_writable(out)
     decider = load_decider(options)

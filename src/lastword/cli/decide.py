@@ -47,6 +47,8 @@ def decide(
     out: Annotated[
         str | None,
         typer.Option(
+            "--out",
+            "--output",
             metavar="PATH",
             help="File for the answers, .jsonl or .csv; with --engine ray a folder for Parquet. "
             "Answers that a .jsonl file already has are not computed again.",
