@@ -187,11 +187,14 @@ def _summary(cells: Sequence[Path], as_json: bool) -> None:
         from lastword.lab.evaluation.statistics import judge, verdict_lines
         from lastword.lab.report.tables import cells_table
         from lastword.records.cells import read_cells, summarise
+        from lastword.records.info import read_run, uncertain_branches
 
         records = [record for cell in dict.fromkeys(cells) for record in read_cells(cell)]
         tests = [controls(cell) for cell in records]
         verdicts = judge(records, [test.objection for test in tests])
         rows = list(zip(records, verdicts, tests, strict=True))
+    for sentence in uncertain_branches(map(read_run, cells)):
+        say(f"lastword: {sentence}")
     for text in (text for cell in records for text in cell.records["error"].dropna().head(1)):
         say(f"lastword: the first that failed: {text}")
     if as_json:

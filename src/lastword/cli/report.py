@@ -30,10 +30,11 @@ def write_report(runs: Path, out: Path, **options: Any) -> list[Path]:
     """Write the report of records, print its warnings and verdicts, and return its files."""
     with waiting("writing the report"):
         from lastword.lab.report.build import report as build
+        from lastword.records.info import read_runs, uncertain_branches
         from lastword.records.store import unfinished
 
         output = build(runs, out, **options)
-        warnings = unfinished(runs)
+        warnings = [*unfinished(runs), *uncertain_branches(read_runs(runs).values())]
     for warning in warnings:
         say(f"lastword: {warning}")
     for line in output.verdicts:

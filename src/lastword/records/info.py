@@ -134,6 +134,20 @@ def one_theta(runs: Iterable[RunInfo]) -> Theta:
     return theta
 
 
+def uncertain_branches(infos: Iterable[RunInfo]) -> list[str]:
+    """Return a sentence per model whose variants of I(M) lie on both sides of tau_I."""
+    sentences = {}
+    for run in infos:
+        values = [value for value in (run.get("invariant_readings") or {}).values() if value]
+        tau_I = run["theta"]["tau_I"]
+        if len({value > tau_I for value in values}) > 1:
+            sentences[run["model"]] = (
+                f"{run['model']}: the variants of I(M) lie on both sides of tau_I = {tau_I:g} "
+                f"({min(values):.2f} to {max(values):.2f}), so the scalar branch depends on them"
+            )
+    return list(sentences.values())
+
+
 def _flat(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:
     if not isinstance(value, dict):
         return [(name, value)]
