@@ -20,8 +20,9 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -55,8 +56,7 @@ TILE = 256
 TILE_POOLED = 64  # of separate texts, which share almost no prefix
 TILE_CUDA = 1024
 
-# Hooks and the attention's name change a model during a call, so all backbones of a model share a
-# lock.
+# Hooks and the attention's name change a model during a call, so its backbones share a lock.
 _LOCKS: WeakKeyDictionary[nn.Module, "threading.RLock"] = WeakKeyDictionary()
 
 
@@ -66,16 +66,10 @@ class Backbone:
     Args:
         road: How batches are run; the check finds the roads that work for the model.
         prefixes: Cache of repeated prefixes and texts; the model's weights must not change then.
-
-    Raises:
-        UnsupportedModelError: Its trunk, blocks or head cannot be found.
     """
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        road: Road = "plain",
-        prefixes: Prefixes | None = None,
+        self, model: PreTrainedModel, road: Road = "plain", prefixes: Prefixes | None = None
     ) -> None:
         self.model, self.road, self.prefixes = model, road, prefixes
         self.config, self.parts = text_config(model.config), locate(model)
@@ -90,24 +84,20 @@ class Backbone:
 
     @property
     def device(self) -> torch.device:
-        """Return the device of the input embeddings, which the token ids go to."""
+        """The device of the input embeddings, which the token ids go to."""
         embeddings: nn.Module = self.parts.trunk.get_input_embeddings()  # type: ignore[operator]
         return module_device(embeddings)
 
     @property
     def dtype(self) -> torch.dtype:
-        """Return the dtype of the weights and of the states."""
+        """The dtype of the weights and of the states."""
         return self.model.dtype
 
     @torch.inference_mode()
     def states(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int = 8192
     ) -> HiddenStates:
-        """Compute the states of all branches at `depths`; later blocks do not run.
-
-        Raises:
-            torch.OutOfMemoryError: One branch alone is more than the device holds.
-        """
+        """Compute the states of all branches at `depths`; later blocks do not run."""
         return self._states(branches, _Capture(tuple(sorted(set(depths)))), padded_tokens)
 
     def cached(self, branch: Branch) -> int:
@@ -121,11 +111,7 @@ class Backbone:
     def pooled(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int = 8192
     ) -> Pooled:
-        """Return the mean over each branch's read rows, in float32.
-
-        Raises:
-            torch.OutOfMemoryError: One branch alone is more than the device holds.
-        """
+        """Return the mean over each branch's read rows, in float32."""
         capture = _Capture(tuple(sorted(set(depths))), pools=True)
         states = self._states(branches, capture, padded_tokens)
         means = torch.stack([states.hidden[d].cpu() for d in depths], 1)
@@ -176,24 +162,22 @@ class Backbone:
             return self._capture(ids, reads, capture, inputs)
         forest = build(branches)
         # Without cached prefixes, means do not depend on earlier texts.
-        if self.prefixes is None or capture.pools:
-            return self._run_packed(PackedRow(forest), capture)
-        row = self.prefixes.row(forest, self._rope(branches[0]), capture.deepest)
-        states = self._run_packed(row, capture)
-        self.prefixes.keep(row, capture.deepest)
-        return states
-
-    def _run_packed(self, row: PackedRow, capture: "_Capture") -> HiddenStates:
+        prefixes = None if capture.pools else self.prefixes
+        row = PackedRow(forest)
+        if prefixes is not None:
+            row = prefixes.row(forest, self._rope(branches[0]), capture.deepest)
         tile = TILE_POOLED if capture.pools else TILE
         with _forest_attention(self.config, ForestAttention(row, self.attention, tile)):
-            forest = row.forest
             inputs = {"position_ids": self._tensor(forest.positions[None, row.nodes])}
             reads = replace(forest.reads, rows=row.rows)
-            return self._capture(forest.tokens[None, row.nodes], reads, capture, inputs)
+            states = self._capture(forest.tokens[None, row.nodes], reads, capture, inputs)
+        if prefixes is not None:
+            prefixes.keep(row, capture.deepest)
+        return states
 
     @property
     def attention(self) -> str:
-        """Return the attention implementation that the model was loaded with."""
+        """The attention implementation that the model was loaded with."""
         return str(self.config._attn_implementation)
 
     def _capture(
@@ -218,22 +202,17 @@ class Backbone:
 
         with watching(self.parts, capture.depths, store), contextlib.suppress(_StopForward):
             self.parts.trunk(input_ids=self._tensor(ids), use_cache=False, **inputs)
-        means = np.arange(len(lengths))  # one row per branch
-        return HiddenStates(
-            hidden, Reads(means, means, 0 * means, means) if capture.pools else reads
-        )
+        if capture.pools:
+            means = np.arange(len(lengths))  # one row per branch
+            reads = Reads(means, means, 0 * means, means)
+        return HiddenStates(hidden, reads)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return on_device(array, self.device)
 
 
-@dataclass(frozen=True)
-class _Capture:
-    """The depths to capture, ascending.
-
-    Attributes:
-        pools: True if only the mean over each branch's rows is needed.
-    """
+class _Capture(NamedTuple):
+    """The depths to capture, ascending; `pools` if only the mean over a branch's rows is needed."""
 
     depths: tuple[int, ...]
     pools: bool = False
@@ -243,8 +222,8 @@ class _Capture:
         return self.depths[-1]
 
 
-class _StopForward(Exception):  # noqa: N818 - not an error
-    """Raised to skip the blocks after the deepest captured state."""
+class _StopForward(Exception):  # noqa: N818 - raised to skip the blocks after the deepest capture
+    pass
 
 
 @contextlib.contextmanager
@@ -254,8 +233,8 @@ def watching(
     """Call `observe` with the depth and states at each depth while the trunk runs."""
     last = len(parts.blocks)
 
-    def before(depth: int) -> Callable[..., None]:
-        return lambda _, args, kwargs: observe(depth, args[0] if args else kwargs["hidden_states"])
+    def before(depth: int, _: nn.Module, args: Any, kwargs: Any) -> None:
+        observe(depth, args[0] if args else kwargs["hidden_states"])
 
     # A hook on the last block gives the state before the final norm, which transformers'
     # `output_hidden_states` returns only after the norm.
@@ -265,9 +244,8 @@ def watching(
     with contextlib.ExitStack() as stack:
         for depth in depths:
             if depth < last:
-                handle = parts.blocks[depth].register_forward_pre_hook(
-                    before(depth), with_kwargs=True
-                )
+                hook = partial(before, depth)
+                handle = parts.blocks[depth].register_forward_pre_hook(hook, with_kwargs=True)
             else:
                 handle = parts.blocks[last - 1].register_forward_hook(after)
             stack.callback(handle.remove)
@@ -280,11 +258,8 @@ class ForestAttention:
     In depth-first order, the nodes from a to b attend only to each other and to the ancestors of a.
     So a tile needs no keys of other branches: the tile of g5 and h6 above has the keys a g h. If
     the keys of prefixes are cached, the queries are only the nodes computed now, while the keys are
-    those of all nodes; `places` has the index of each node's key.
-
-    Args:
-        attention: Name of the attention implementation to call.
-        tile: Nodes per tile on the CPU.
+    those of all nodes; `places` has the index of each node's key. A tile has `tile` nodes on the
+    CPU.
     """
 
     def __init__(self, row: PackedRow, attention: str, tile: int) -> None:
@@ -300,10 +275,9 @@ class ForestAttention:
         attention_mask: Tensor | None,
         **options: Any,
     ) -> tuple[Tensor, None]:
-        """Attend over the forest; transformers calls this in place of its attention function.
+        """Return [1, nodes, heads, dim] from queries [1, heads, nodes, dim], and no weights.
 
-        Returns:
-            [1, nodes, heads, dim] from queries [1, heads, nodes, dim], and no weights.
+        transformers calls this in place of its attention function.
         """
         key, value = self.row.extend(key, value)
         attend = _implementation(module, self.inner)
@@ -379,12 +353,8 @@ def _implementation(module: nn.Module, name: str) -> Callable[..., tuple[Tensor,
 def shrunk_windows(backbone: Backbone, length: int) -> Iterator[bool]:
     """Shorten every sliding window to `length`, and yield True if there is one."""
     owners = [backbone.config, *backbone.parts.trunk.modules()]
-    before = [
-        (owner, name, getattr(owner, name))
-        for owner in owners
-        for name in WINDOWS
-        if isinstance(getattr(owner, name, None), int)
-    ]
+    places = [(owner, name) for owner in owners for name in WINDOWS]
+    before = [(o, n, getattr(o, n)) for o, n in places if isinstance(getattr(o, n, None), int)]
     try:
         for owner, name, _ in before:
             setattr(owner, name, length)

@@ -48,12 +48,7 @@ class LanguageModel:
         model: The model.
         options: Options of running it.
         source: Its origin, for records.
-        digest: Digest of the files and options of its load (`load_digest`); None for a model whose
-            weights may have been changed in memory.
-
-    Raises:
-        ThetaError: The model is too shallow.
-        UnsupportedModelError: The model cannot be read; see `check`.
+        digest: See `check_once`.
     """
 
     def __init__(

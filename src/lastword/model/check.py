@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from functools import cache, partial
 from importlib.metadata import version
 from itertools import compress
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -48,8 +47,8 @@ class Checked:
         packed: Difference between the packed road and the plain one; nan if packing failed.
         readout: Difference between the readout at depth L and the model's logits.
         windowed: True if the packed road was also checked beyond a shrunk sliding window.
-        kept: Difference between the packed road with cached prefixes and the plain one; nan if
-            this was not tried.
+        kept: Difference between the packed road with cached prefixes and the plain one; nan if not
+            tried.
         keeps: True if prefixes may be cached.
     """
 
@@ -67,38 +66,16 @@ def check_once(
 ) -> Checked:
     """Return the stored result of `check` for the same model here, or check it and store that.
 
-    The check takes seconds of CPU at each start of a model.
-
-    Args:
-        backbone: As `check`.
-        readout: As `check`.
-        options: The options of the load.
-        digest: The digest of the model's files and options (`load_digest`). If there is none, as
-            for a model in memory or an adapter, the model is checked each time.
-
-    Raises:
-        InputError: As `check`.
-        UnsupportedModelError: As `check`; this is not stored.
+    The check takes seconds of CPU at each start of a model. Without a digest of its files and
+    options (`load_digest`), as for a model in memory or an adapter, it is checked each time.
     """
-    place = None if digest is None else _place(backbone, options, digest)
-    if place is not None:
-        with contextlib.suppress(OSError, ValueError, TypeError):  # no entry, or a damaged one
-            return Checked(**json.loads(place.read_text(encoding="utf-8")))
-    checked = check(backbone, readout, options.attention)
-    if place is not None:
-        store(place, json.dumps(asdict(checked)))
-    return checked
-
-
-def _place(backbone: Backbone, options: LoadOptions, digest: str) -> Path | None:
-    """Return the file for a model's result; None if it is checked each time."""
     model = backbone.model
     # The facts below do not cover code and kernels from a hub, nor a model on several devices.
     foreign = options.trust_remote_code or backbone.attention not in ("sdpa", "eager")
-    quantised = getattr(model, "hf_quantizer", None) is not None
+    spread = options.device_map is not None or getattr(model, "hf_quantizer", None) is not None
     small = options.embedded is not None or model.num_parameters() < _LEAST
-    if foreign or quantised or options.device_map is not None or small:
-        return None
+    if digest is None or foreign or spread or small:
+        return check(backbone, readout, options.attention)
     facts = {
         "model": digest,
         "packages": [version(name) for name in _PACKAGES],
@@ -106,7 +83,12 @@ def _place(backbone: Backbone, options: LoadOptions, digest: str) -> Path | None
         "cuda": torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else None,
         "precision": torch.get_float32_matmul_precision(),  # of products, which users may lower
     }
-    return cache_folder() / "checks" / f"{text_digest(to_json(facts))}.json"
+    place = cache_folder() / "checks" / f"{text_digest(to_json(facts))}.json"
+    with contextlib.suppress(OSError, ValueError, TypeError):  # no entry, or a damaged one
+        return Checked(**json.loads(place.read_text(encoding="utf-8")))
+    checked = check(backbone, readout, options.attention)
+    store(place, json.dumps(asdict(checked)))
+    return checked
 
 
 def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Checked:
@@ -132,8 +114,7 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
             packed, windowed = _packed_difference(backbone.on("packed"), readout, plain.alone)
         if packed <= plain.tolerance:
             kept = _cached_difference(backbone, readout, plain.alone)
-    packs = packed <= plain.tolerance
-    road: Road = "packed" if packs else "plain"
+    road: Road = "packed" if packed <= plain.tolerance else "plain"
     keeps = kept <= plain.tolerance
     return Checked(road, plain.noise, packed, plain.readout, windowed, kept, keeps)
 
@@ -153,7 +134,6 @@ class _Plain(NamedTuple):
 
 
 def _check_plain(backbone: Backbone, readout: Readout) -> _Plain:
-    """Return the plain road's scores; UnsupportedModelError if it is wrong."""
     name = type(backbone.model).__name__
     try:
         plain = _plain(backbone, readout)
@@ -207,7 +187,6 @@ def _packed_difference(backbone: Backbone, readout: Readout, alone: LogProbs) ->
 
 
 def _cached_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> float:
-    """Return the difference between scores with cached prefixes and plain ones."""
     caching = backbone.on("packed", Prefixes(2**30, block=2))
     branches = random_texts(readout.vocabulary)
     runs = [_scores(caching, readout, branches) for _ in range(2)]  # the second uses the cache
@@ -257,10 +236,9 @@ def random_texts(vocabulary: int) -> list[Branch]:
 
 def rounding_dtype(backbone: Backbone) -> torch.dtype:
     """Return the dtype that determines a model's rounding."""
-    if getattr(backbone.model, "hf_quantizer", None) is not None:
-        # Kernels for quantised weights round activations as much as bfloat16 does.
-        return torch.bfloat16
-    return backbone.model.dtype
+    # Kernels for quantised weights round activations as much as bfloat16 does.
+    quantised = getattr(backbone.model, "hf_quantizer", None) is not None
+    return torch.bfloat16 if quantised else backbone.model.dtype
 
 
 def rounding(dtype: torch.dtype, scores: LogProbs) -> float:

@@ -4,6 +4,7 @@ On x86 torch multiplies float32 by MKL, which uses only a part of the instructio
 that Intel did not make. oneDNN uses them all, but needs the weights in an order of its own.
 """
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -59,20 +60,16 @@ def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
 def lay_out_if_faster(blocks: nn.Module) -> bool:
     """Lay the weights of blocks out for oneDNN, if that is faster on this processor and as exact.
 
-    The plain layers, one of each shape, have to take at most 0.75 of the time. Each layer is
-    replaced as soon as it is laid out, so that the weights are in memory once; no other code may
-    hold the model.
-
-    Returns:
-        True if the blocks were changed.
+    The plain layers, one of each shape, have to take at most 0.75 of the time. Each is replaced as
+    soon as it is laid out, so that the weights are in memory once. True if blocks were changed.
     """
     layers = [layer for _, _, layer in _plain_layers(blocks)]
     if sum(layer.weight.numel() for layer in layers) < _LEAST:
         return False
-    try:
-        if not (torch.backends.mkldnn.is_available() and _is_faster(layers)):
-            return False
-    except RuntimeError:  # oneDNN has no kernel for these weights
+    faster = False
+    with contextlib.suppress(RuntimeError):  # oneDNN may have no kernel for these weights
+        faster = torch.backends.mkldnn.is_available() and _is_faster(layers)
+    if not faster:
         return False
     del layers  # so that each is freed as soon as it is replaced
     for parent, name, layer in _plain_layers(blocks):
@@ -107,33 +104,31 @@ def is_plain(layer: nn.Module) -> bool:
 def _is_faster(layers: list[nn.Linear]) -> bool:
     """Return True if layers are faster laid out, and their products equal to rounding."""
     draw = torch.Generator().manual_seed(0)
-    seconds = [0.0, 0.0]
+    plain = laid = 0.0
     for layer in {layer.weight.shape: layer for layer in layers}.values():
         rows = torch.randn(_TIMED_ROWS, layer.in_features, generator=draw)
-        other = LaidOut(layer)
-        expected, product = layer(rows), other(rows)
-        error = 64 * torch.finfo(torch.float32).eps * float(expected.detach().abs().max())
-        if not torch.allclose(product, expected, rtol=0.0, atol=error):
+        other, expected = LaidOut(layer), layer(rows)
+        error = 64 * torch.finfo(torch.float32).eps * float(expected.abs().max())
+        if not torch.allclose(other(rows), expected, rtol=0.0, atol=error):
             return False
-        for i, one in enumerate((layer, other)):
-            seconds[i] += _least_seconds(one, rows)
-    return seconds[1] <= _FASTER * seconds[0]
+        plain, laid = plain + _least_seconds(layer, rows), laid + _least_seconds(other, rows)
+    return laid <= _FASTER * plain
 
 
 def _least_seconds(layer: nn.Linear, rows: Tensor) -> float:
     """Return the least CPU seconds of a product in this thread, over a few rounds."""
-    least = float("inf")
+    seconds = []
     for _ in range(_ROUNDS):
         start = time.thread_time()
         layer(rows)
-        least = min(least, time.thread_time() - start)
-    return least
+        seconds.append(time.thread_time() - start)
+    return min(seconds)
 
 
 # torch uses these operators in compiled models, and has no public names for them.
 def _pack(weight: Tensor) -> Tensor:
-    weight = weight.detach().contiguous()
-    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
+    contiguous = weight.detach().contiguous()
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(contiguous, ROWS)
     return packed
 
 

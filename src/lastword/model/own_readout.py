@@ -20,10 +20,7 @@ _MOST = 1e-2  # difference of log-probabilities at the last layer, in nats
 class OwnReadout(Readout):
     """The function of states and layer that gives the logits, checked at the last layer.
 
-    Args:
-        head: The model's head, which still reads states without the norm.
-        lens: The function.
-        backbone: The model's trunk.
+    The model's head still reads states without the norm.
 
     Raises:
         InputError: At the last layer, the logits are not those of the model.

@@ -26,19 +26,14 @@ Keys = Float[Tensor, "1 _heads _nodes _dim"]
 
 
 class KeyBlock(NamedTuple):
-    """The keys and values of consecutive tokens.
-
-    Attributes:
-        calls: Keys and values [1, heads, tokens, dim] of each call of the attention, in order.
-        depth: Number of the model's blocks that were run.
-    """
+    """Keys and values of consecutive tokens, of each call of the attention in `depth` blocks."""
 
     calls: tuple[tuple[Keys, Keys], ...]
     depth: int
 
     @property
     def bytes(self) -> int:
-        """Memory use in bytes."""
+        """Memory use."""
         tensors = [x for pair in self.calls for x in pair]
         return ENTRY_BYTES + sum(x.nbytes + TENSOR_BYTES for x in tensors)
 
@@ -53,9 +48,7 @@ class PackedRow:
 
     Attributes:
         nodes: The nodes to compute, ascending.
-        keys: All nodes in the order of their keys in the attention.
-        places: Index of each node among `keys`.
-        cached_names: Names of the cached blocks.
+        places: Index of each node's key in the attention.
     """
 
     def __init__(
@@ -75,8 +68,7 @@ class PackedRow:
             stored[fresh] = True
             order.append(fresh)
         self.nodes: Ragged = np.flatnonzero(~stored)
-        self.keys: Ragged = np.concatenate([*order, self.nodes])
-        self.places: Ragged = np.argsort(self.keys)
+        self.places: Ragged = np.argsort(np.concatenate([*order, self.nodes]))
         # Places of the keys to add, block after block; an empty array keeps the dtype.
         self._added = self.places[np.concatenate([self.nodes[:0], *self.additions.values()])]
         self._added_keys: list[tuple[Keys, Keys]] = []
@@ -88,7 +80,7 @@ class PackedRow:
         return np.searchsorted(self.nodes, self.forest.reads.rows)
 
     def extend(self, key: Keys, value: Keys) -> tuple[Keys, Keys]:
-        """Return keys and values of all nodes in the order of `keys`, for the next attention."""
+        """Return keys and values of all nodes, for the next call of the attention."""
         blocks = [[x[:, :, skip:] for x in b.calls[self._calls]] for b, skip in self._blocks]
         self._calls += 1
         if blocks:
@@ -100,26 +92,16 @@ class PackedRow:
 
     def new_blocks(self, depth: int) -> dict[bytes, KeyBlock]:
         """Return the blocks to add to the cache after a forward pass up to `depth`."""
-        blocks, start = {}, 0
-        for name, nodes in self.additions.items():
-            part = slice(start, start + len(nodes))
-            calls = tuple(
-                (k[:, :, part].clone(), v[:, :, part].clone()) for k, v in self._added_keys
-            )
-            blocks[name], start = KeyBlock(calls, depth), part.stop
-        return blocks
+        sizes = [len(nodes) for nodes in self.additions.values()]
+        pairs = [(k.split(sizes, 2), v.split(sizes, 2)) for k, v in self._added_keys]
+        return {
+            name: KeyBlock(tuple((k[i].clone(), v[i].clone()) for k, v in pairs), depth)
+            for i, name in enumerate(self.additions)
+        }
 
 
 class Prefixes:
-    """The cache of one model.
-
-    Args:
-        budget: Maximum number of bytes.
-        block: Tokens per block.
-
-    Attributes:
-        bytes: Bytes in use.
-    """
+    """The cache of one model: at most `budget` bytes, in blocks of `block` tokens."""
 
     def __init__(self, budget: int, block: int = BLOCK) -> None:
         self.budget, self.block = budget, block
@@ -131,29 +113,25 @@ class Prefixes:
         return len(self._entries)
 
     def row(self, forest: Forest, rope: int, depth: int) -> PackedRow:
-        """Return a forest as a row, with its cached blocks and those to add.
+        """Return a forest as a row for `depth` blocks, with its cached blocks and those to add.
 
-        Args:
-            forest: The batch.
-            rope: Class of its rope (`parts.rope_class`); keys depend on it.
-            depth: Number of the model's blocks to run.
+        Keys depend on the class of the rope (`parts.rope_class`).
         """
         if depth == 0:  # no attention is called
             return PackedRow(forest)
         blocks = self._blocks_of(forest, rope)
-        cached = {
-            name: (nodes, block)
-            for name, nodes in blocks.items()
-            if (block := self._entries.get(name)) is not None and block.depth >= depth
-        }
+        known = {name: self._entries[name] for name in blocks if self._has(name, depth)}
+        cached = {name: (blocks[name], block) for name, block in known.items()}
         additions = {name: nodes for name, nodes in blocks.items() if name not in cached}
         return PackedRow(forest, cached, additions)
 
     def cached(self, forest: Forest, rope: int, depth: int) -> int:
         """Return the number of first tokens of a single branch whose blocks are cached."""
-        entries = (self._entries.get(name) for name in self._blocks_of(forest, rope))
-        known = takewhile(lambda e: e is not None and e.depth >= depth, entries)
+        known = takewhile(lambda name: self._has(name, depth), self._blocks_of(forest, rope))
         return self.block * sum(1 for _ in known)
+
+    def _has(self, name: bytes, depth: int) -> bool:
+        return name in self._entries and self._entries[name].depth >= depth
 
     def keep(self, row: PackedRow, depth: int) -> None:
         """Store the new blocks of a row after its forward pass, within the budget."""

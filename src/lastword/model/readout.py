@@ -42,11 +42,7 @@ LEAST = -80.0
 
 @dataclass(frozen=True)
 class HiddenStates:
-    """Residual-stream states of a batch at its read rows, in the model's dtype.
-
-    Attributes:
-        hidden: The states by depth; depth 0 is the input of block 0.
-    """
+    """Residual-stream states of a batch at its read rows, by depth, in the model's dtype."""
 
     hidden: dict[int, Float[Tensor, "rows width"]]
     reads: Reads
@@ -57,10 +53,9 @@ class TokenScores:
     """The log-probabilities and scores of a set of predicted tokens.
 
     Attributes:
-        log_probs: For each depth, log p of each predicted token in nats [targets].
-        scores: For each token scorer, its scores [targets].
-        faults: For each predicted token, the first depth with a logit that is not finite at its
-            row; -1 if there is none [targets].
+        log_probs: By depth, log p of each predicted token in nats [targets].
+        scores: Each token scorer's scores [targets].
+        faults: The first depth with a logit that is not finite at a token's row; -1 without one.
     """
 
     log_probs: dict[int, Float[np.ndarray, " targets"]]
@@ -71,9 +66,7 @@ class TokenScores:
 class Readout:
     """The model's final norm and output head, as one function of states.
 
-    Args:
-        head_dtype: `float32` accumulates and returns logits in float32; `model` is faster, but
-            rounds them to the model's dtype.
+    Logits are float32; with the `head_dtype` `model` they are rounded to the model's dtype before.
     """
 
     def __init__(
@@ -102,10 +95,8 @@ class Readout:
     ) -> Logits:
         """Return W_U N(h), with everything that the model computes after its last block.
 
-        Args:
-            hidden: States at one depth.
-            norm: True to apply the final norm N; DoLa and SLED read early layers without it.
-            layer: Their layer, which this head does not depend on, but a lens may.
+        DoLa and SLED read early layers without the norm N. A lens depends on the layer; this head
+        does not.
         """
         return self._head(self._normed(hidden, norm))
 
@@ -226,14 +217,14 @@ class _IdentityTrunk(nn.Module):
         self._trunk = (trunk,)  # in a tuple, so that it is not a submodule
 
     def __getattr__(self, name: str) -> Any:
-        """Return a constant that a head reads from its trunk."""
+        # A head may read a constant of its trunk.
         try:
             return super().__getattr__(name)
         except AttributeError:
             return getattr(self.__dict__["_trunk"][0], name)
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> "_Output":
-        return _Output(inputs_embeds)
+        return _Output((inputs_embeds,))
 
     @property
     def decoder(self) -> "_IdentityTrunk":
@@ -243,9 +234,6 @@ class _IdentityTrunk(nn.Module):
 
 class _Output(tuple[Tensor]):
     """The output of a trunk with only the last hidden state; all other attributes are None."""
-
-    def __new__(cls, state: Tensor) -> "_Output":
-        return super().__new__(cls, (state,))
 
     @property
     def last_hidden_state(self) -> Tensor:
@@ -261,9 +249,6 @@ class _Float32Head(nn.Module):
 
     On the CPU, the weights are converted and laid out for oneDNN's kernels once, in pieces of the
     vocabulary. A product of few rows then takes two thirds of the time.
-
-    Attributes:
-        weight: The model's weight [vocab, width].
     """
 
     def __init__(self, head: nn.Module) -> None:
@@ -272,15 +257,14 @@ class _Float32Head(nn.Module):
         assert weight is not None
         self.bias = None if bias is None else bias.float()
         self.weight = weight  # some models read its dtype
-        self._pieces = (
-            [_cuda_product(weight)]
-            if weight.is_cuda
-            else [laid_out(piece.float()) for piece in weight.split(PIECE)]
-        )
+        self._pieces: list[Callable[[Tensor], Tensor]] = [
+            lambda rows: torch.mm(rows.to(weight.dtype), weight.T, out_dtype=torch.float32)
+        ]
+        if not weight.is_cuda:
+            self._pieces = [laid_out(piece.float()) for piece in weight.split(PIECE)]
 
     def forward(self, hidden: Tensor) -> Tensor:
-        rows = hidden.to(self.weight.device).flatten(0, 1)
-        pieces = list(self._by_piece(rows))
+        pieces = list(self._by_piece(hidden.to(self.weight.device).flatten(0, 1)))
         logits = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)
         return logits.reshape(*hidden.shape[:2], -1)
 
@@ -363,10 +347,6 @@ def on_device(array: np.ndarray, device: torch.device) -> Tensor:
     """Return an array as a tensor on a device, without waiting for a GPU."""
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     return tensor.to(device, non_blocking=device.type == "cuda")
-
-
-def _cuda_product(weight: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda rows: torch.mm(rows.to(weight.dtype), weight.T, out_dtype=torch.float32)
 
 
 def _parameter(head: nn.Module, name: str) -> Tensor | None:
