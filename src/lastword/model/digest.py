@@ -1,7 +1,6 @@
 """Digests of a model's files and load options, before anything is loaded."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +8,15 @@ from lastword.errors import ModelError
 from lastword.files.strict_json import to_json
 from lastword.model import embedded, named
 from lastword.model.options import LoadOptions
-from lastword.model.weights.identity import (
-    file_digest,
-    folder_digests,
-    is_adapter,
-    text_digest,
-)
+from lastword.model.weights.identity import file_digest, folder_digests, is_adapter, text_digest
 
 
 def load_digest(options: LoadOptions) -> str | None:
     """Return the digest of a model's files and of the options that affect records.
 
     Two starts with one digest load the same model. For a model of the hub, the last downloaded
-    commit counts; the hub is not asked for a newer one.
-
-    Returns:
-        The digest; None for an adapter, or a model that was not downloaded yet.
+    commit counts; the hub is not asked for a newer one. There is no digest (None) of an adapter, or
+    of a model that was not downloaded yet.
     """
     files = _files(options)
     return None if files is None else text_digest(to_json(options.facts() | {"files": files}))
@@ -37,9 +29,9 @@ def digests(source: Mapping[str, Any]) -> dict[str, str]:
     place = str(source.get("path", source["model"]))
     name = place.removeprefix(embedded.EMBEDDED)
     folder = Path(place) if name == place else embedded.folder(name)
-    parts = folder_digests(folder.expanduser())
     base = folder_digests(Path(source["base"]).expanduser()) if "base" in source else {}
-    return parts | {f"base's {part}": digest for part, digest in base.items()}
+    parts = {f"base's {part}": digest for part, digest in base.items()}
+    return folder_digests(folder.expanduser()) | parts
 
 
 def require_there(options: LoadOptions) -> None:
@@ -57,7 +49,7 @@ def require_there(options: LoadOptions) -> None:
         raise ModelError(f"no model at {path}: expected a GGUF file or a folder with config.json")
 
 
-def _files(options: LoadOptions) -> Any:
+def _files(options: LoadOptions) -> dict[str, str] | str | None:
     """Return digests of the model's files, or its commit; None if neither is known."""
     if options.embedded is not None:
         return "carried"  # part of the package, whose version is compared too
@@ -71,10 +63,6 @@ def _files(options: LoadOptions) -> Any:
     if path.is_dir():
         whole = (path / "config.json").is_file() and not is_adapter(path)
         return folder_digests(path) if whole else None  # an adapter's base is elsewhere
-    from huggingface_hub.errors import HFValidationError
-
     from lastword.model.weights import hub
 
-    with suppress(HFValidationError):
-        return hub.downloaded_commit(options.name, options.gguf or "config.json", options.revision)
-    return None
+    return hub.downloaded_commit(options.name, options.gguf or "config.json", options.revision)

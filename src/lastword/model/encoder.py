@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -38,28 +38,18 @@ _WASTE = 1.1  # maximum ratio of the longest to the shortest text of a batch
 
 @dataclass(frozen=True)
 class EncoderSetup:
-    """Settings in an encoder's files.
-
-    Attributes:
-        pool: Pooling of the states of all tokens to one.
-        normalised: True if the pooled state is divided by its length.
-        prompt: Text before every text.
-        prompt_pooled: True if the prompt's tokens are pooled too.
-        lower: True if texts are converted to lower case.
-        context: Maximum number of tokens; longer texts are cut at the end.
-    """
+    """Settings in an encoder's files."""
 
     pool: Pool
-    normalised: bool
-    prompt: str
+    normalised: bool  # the pooled state is divided by its length
+    prompt: str  # before every text
     prompt_pooled: bool
     lower: bool
-    context: int
+    context: int  # tokens; longer texts are cut at the end
 
 
-@dataclass(frozen=True)
-class EncoderProfile:
-    """The size of an encoder: its blocks, and the width of a state."""
+class EncoderProfile(NamedTuple):
+    """The number of an encoder's blocks, and the width of a state."""
 
     depth: int
     width: int
@@ -73,9 +63,7 @@ class Encoder:
 
     Args:
         model: Hub name, folder, or `minilm` or `mpnet`, which `lastword get` downloads.
-        device: See `LoadOptions`.
-        allow_bin: See `LoadOptions`.
-        trust_remote_code: See `LoadOptions`.
+        device: As the others, see `LoadOptions`.
 
     Raises:
         ModelError: The encoder is missing, was not downloaded, cannot be read, or lacks weights.
@@ -126,13 +114,11 @@ class Encoder:
 
     def describe(self) -> dict[str, Any]:
         """Return the encoder's identity for a probe's file: name, commit and digests."""
-        digests = folder_digests(Path(self.place))
-        pooling = json.dumps(asdict(self.setup), sort_keys=True)
-        digests["pooling"] = text_digest(pooling)
+        pooling = text_digest(json.dumps(asdict(self.setup), sort_keys=True))
         return {
             "model": self.name,
             "revision": getattr(self._model.config, "_commit_hash", None),
-            "weights": digests,
+            "weights": folder_digests(Path(self.place)) | {"pooling": pooling},
         }
 
     def encode(self, texts: Sequence[str]) -> list[Passage]:
@@ -159,16 +145,15 @@ class Encoder:
         return out
 
     def _batch(self, passages: Sequence[Passage], depths: Sequence[int]) -> Tensor:
-        lengths = torch.tensor([len(passage.tokens) for passage in passages])
+        device, padding = self._device, self.tokenizer.pad_token_id or 0
         rows = [torch.tensor(passage.tokens, dtype=torch.long) for passage in passages]
-        ids = pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_token_id or 0)
-        place = torch.arange(ids.shape[1])
-        present = (place < lengths[:, None]).to(self._device)
-        starts = torch.tensor([passage.start for passage in passages])
-        pooled = present & (place >= starts[:, None]).to(self._device)
-        hidden = self._model(
-            input_ids=ids.to(self._device), attention_mask=present.long(), output_hidden_states=True
-        ).hidden_states
+        ids = pad_sequence(rows, batch_first=True, padding_value=padding).to(device)
+        spans = torch.tensor([(p.start, len(p.tokens)) for p in passages], device=device)
+        place = torch.arange(ids.shape[1], device=device)
+        present = place < spans[:, 1:]
+        pooled = present & (place >= spans[:, :1])
+        inputs = {"input_ids": ids, "attention_mask": present.long()}
+        hidden = self._model(**inputs, output_hidden_states=True).hidden_states
         return torch.stack([self._pool(hidden[depth], pooled) for depth in depths], dim=1)
 
     def _pool(self, states: Tensor, pooled: Tensor) -> Tensor:
@@ -188,23 +173,14 @@ class Encoder:
 
 
 def load_encoder(model: str | Path, options: LoadOptions) -> Encoder:
-    """Load an encoder on the device of a model, and under its rules for code and pickled weights.
-
-    Raises:
-        ModelError: As `Encoder`.
-    """
-    return Encoder(
-        model,
-        options.device,
-        allow_bin=options.allow_bin,
-        trust_remote_code=options.trust_remote_code,
-    )
+    """Load an encoder on a model's device, under its rules for code and pickled weights."""
+    rules = {"allow_bin": options.allow_bin, "trust_remote_code": options.trust_remote_code}
+    return Encoder(model, options.device, **rules)
 
 
 def is_encoder(name: str) -> bool:
     """Return True for a published encoder."""
-    model = named.published(name)
-    return model is not None and model.zipped
+    return (model := named.published(name)) is not None and model.zipped
 
 
 def installed(name: str) -> bool:
@@ -216,10 +192,8 @@ def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Yield batches of texts of similar length, as indices, so that there is little padding."""
     batch: list[int] = []
     for place in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and (
-            lengths[place] > _WASTE * lengths[batch[0]]
-            or (len(batch) + 1) * lengths[place] > _TOKENS
-        ):
+        length = lengths[place]
+        if batch and (length > _WASTE * lengths[batch[0]] or (len(batch) + 1) * length > _TOKENS):
             yield batch
             batch = []
         batch.append(place)
@@ -240,14 +214,10 @@ def _place(name: str) -> str:
 def _positions(model: PreTrainedModel) -> int:
     """Return the number of tokens that a model has positions for."""
     limit = getattr(model.config, "max_position_embeddings", 2**30)
-    for name, module in model.named_modules():
-        # RoBERTa's and MPNet's families count positions from the one after the padding index on.
-        if (
-            name.endswith("position_embeddings")
-            and getattr(module, "padding_idx", None) is not None
-        ):
-            return int(limit - module.padding_idx - 1)
-    return int(limit)
+    # RoBERTa's and MPNet's families count positions from the one after the padding index on.
+    modules = (m for name, m in model.named_modules() if name.endswith("position_embeddings"))
+    padding = (getattr(module, "padding_idx", None) for module in modules)
+    return int(limit - next((index + 1 for index in padding if index is not None), 0))
 
 
 def _setup(place: str, positions: int, tokenizer: Any) -> EncoderSetup:
@@ -285,17 +255,13 @@ def _pool_of(place: str, pooling: Mapping[str, Any]) -> Pool:
     for pool in pools:
         if [pool] == (modes or ["mean"]):
             return pool
-    expected = ", ".join(pools)
     raise UnsupportedModelError(
-        f"{place} pools by {' and '.join(modes)}; expected one of {expected}"
+        f"{place} pools by {' and '.join(modes)}; expected one of {', '.join(pools)}"
     )
 
 
 def _json(place: str, file: str) -> Any:
-    path = cached_file(
-        place,
-        file,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
+    kinds = ("missing_entries", "connection_errors")
+    quiet = {f"_raise_exceptions_for_{kind}": False for kind in kinds}
+    path = cached_file(place, file, **quiet)
     return None if path is None else json.loads(Path(path).read_text(encoding="utf-8"))

@@ -87,7 +87,7 @@ class Header:
         counts: Counter[str] = Counter()
         for shape, kind, *_ in self.tensors.values():
             counts[kind] += math.prod(shape)
-        return max(counts, key=lambda kind: counts[kind], default="none")
+        return counts.most_common(1)[0][0] if counts else "none"
 
     def number(self, key: str) -> int | None:
         """Return the number of a key of the architecture; of a list over blocks, the largest."""
@@ -97,11 +97,7 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """Return the header of a file.
-
-    Raises:
-        CheckpointError: It is not GGUF, or damaged.
-    """
+    """Return the header of a file; a CheckpointError if it is not GGUF, or damaged."""
     from gguf import GGMLQuantizationType
     from transformers.integrations.gguf.reader import GgufHeader, read_gguf_metadata
 
@@ -123,16 +119,12 @@ def read_header(path: Path) -> Header:
 
 
 def convert(options: LoadOptions) -> tuple[LoadOptions, dict[str, str | None]] | None:
-    """Return the folder of the options' GGUF file, converted if need be; None for other models.
+    """Return the options with the folder of their GGUF file, converted if need be, as the model.
 
-    A file on a hub is downloaded.
-
-    Returns:
-        The options of the load with that folder as the model, and the file's name, commit, SHA-256
-        and quantisation, for the record.
+    A file on a hub is downloaded. The facts beside them are the file's name, commit, SHA-256 and
+    quantisation, for the record. For other models it is None.
 
     Raises:
-        InputError: An unknown name that begins with `lastword/`.
         ModelError: There is no such file, it is damaged or too large, or the folder cannot be
             written; the model has to be downloaded with `lastword get`, or is an encoder.
         UnsupportedModelError: transformers does not read it whole.
@@ -247,7 +239,6 @@ def _read_config(header: Header) -> PretrainedConfig:
 
 
 def _require_read(model: PreTrainedModel, header: Header) -> None:
-    """Refuse a file with tensors that transformers did not read."""
     names = _stored_names(model, header) | {_ROTARY_FACTORS}
     if left := sorted({*header.tensors} - names - {f"{name}.weight" for name in names}):
         raise UnsupportedModelError(
@@ -262,15 +253,14 @@ def _stored_names(model: PreTrainedModel, header: Header) -> set[str]:
 
     kind = next(kind for kind, name in MODEL_ARCH_NAMES.items() if name == header.architecture)
     names = get_tensor_name_map(kind, header.number("block_count") or 0)
-    stored_names = set()
+    stored = set()
     for name in model.state_dict():
-        if match := _GATE_AND_UP.fullmatch(name):  # one tensor in the model, two in the file
-            stored_names |= {f"blk.{match[1]}.ffn_{part}_exps" for part in ("gate", "up")}
-            continue
         module = name.removesuffix(".weight").removesuffix(".bias")
-        stored = names.get_name(module) or names.get_name(module.removeprefix("transformer."))
-        stored_names.add(f"{stored}{name.removeprefix(module)}")
-    return stored_names
+        path = names.get_name(module) or names.get_name(module.removeprefix("transformer."))
+        stored.add(f"{path}{name.removeprefix(module)}")
+        if match := _GATE_AND_UP.fullmatch(name):  # one tensor in the model, two in the file
+            stored |= {f"blk.{match[1]}.ffn_{part}_exps" for part in ("gate", "up")}
+    return stored
 
 
 def _scale_rotary(config: Any, header: Header) -> None:

@@ -34,7 +34,7 @@ class LaidOut(nn.Linear):
     @property
     @torch.inference_mode()  # torch refuses to change a tensor that was made in this mode
     def weight(self) -> Tensor:  # type: ignore[override]
-        """The weight as it was [outputs, inputs], to the bit; a copy."""
+        """A copy of the weight as it was [outputs, inputs], to the bit."""
         return self._packed.to_dense()
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
@@ -78,10 +78,7 @@ def lay_out_if_faster(blocks: nn.Module) -> bool:
 
 
 def _plain_layers(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
-    """Yield a module's plain linear layers, each with its parent and its name there.
-
-    Layers that share a weight are left out: each would get a copy of its own.
-    """
+    """Yield a module's plain linear layers that share no weight, each with its parent and name."""
     # No list of the layers: each would keep its weight in memory until the last is replaced.
     parents = [m for m in module.modules() if type(m) is not nn.Linear]
     places = [(parent, name) for parent in parents for name in parent._modules]
@@ -95,10 +92,11 @@ def _plain_layers(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear
 
 def is_plain(layer: nn.Module) -> bool:
     """Return True if a layer is a plain linear layer in float32 on the CPU."""
-    if type(layer) is not nn.Linear or hasattr(layer, "_hf_hook"):
+    if type(layer) is not nn.Linear or hasattr(layer, "_hf_hook") or layer._forward_hooks:
         return False
-    hooked = layer._forward_hooks or layer._forward_pre_hooks
-    return not hooked and layer.weight.dtype == torch.float32 and layer.weight.device.type == "cpu"
+    weight = layer.weight
+    plain = weight.dtype == torch.float32 and weight.device.type == "cpu"
+    return plain and not layer._forward_pre_hooks
 
 
 def _is_faster(layers: list[nn.Linear]) -> bool:

@@ -64,7 +64,7 @@ class Loaded:
 
     Attributes:
         source: Name, revision, dtype, device, quantisation and the like, as plain JSON values.
-        origin: Options of the safetensors with exactly these weights; None if there are none.
+        origin: Options of the safetensors with exactly these weights, if there are any.
     """
 
     model: PreTrainedModel
@@ -73,11 +73,7 @@ class Loaded:
     origin: LoadOptions | None = None
 
     def invariant(self, options: LoadOptions) -> Factors | float:
-        """Return I(M) from the options, else from the checkpoint's tensors, else from the model.
-
-        Raises:
-            InvariantError: It is undefined.
-        """
+        """Return I(M) from the options, else from the checkpoint's tensors, else from the model."""
         if options.invariant is not None:
             return options.invariant
         theta = options.theta or Theta()
@@ -88,20 +84,14 @@ class Loaded:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The way weights are loaded.
+    """The way weights are loaded."""
 
-    Attributes:
-        base: The options, with the folder or the commit of the weights.
-        adapter: The folder of an adapter to merge into them.
-        method: The method of a stored quantisation.
-    """
-
-    base: LoadOptions
-    adapter: Path | None
+    base: LoadOptions  # with the folder or the commit of the weights
+    adapter: Path | None  # to merge into them
     config: PretrainedConfig
     dtype: torch.dtype
     device: torch.device
-    method: str | None
+    method: str | None  # of a stored quantisation
 
     @property
     def dequantised(self) -> bool:
@@ -142,11 +132,7 @@ def load(options: LoadOptions) -> Loaded:
 
 
 def load_tokenizer(options: LoadOptions) -> Tokenizer:
-    """Return the tokenizer of a checkpoint, without its weights.
-
-    Raises:
-        ModelError: Missing or unreadable.
-    """
+    """Return the tokenizer of a checkpoint, without its weights."""
     if options.embedded is not None:
         return embedded.load(options.embedded)[1]
     base, adapter, _ = _find(options)
@@ -316,17 +302,17 @@ def _cast_rest(model: PreTrainedModel, dtype: torch.dtype) -> None:
 
 def _placement(plan: _Plan) -> dict[str, Any]:
     """Return the arguments of `from_pretrained` that place the weights."""
-    base, device = plan.base, plan.device
-    if base.device_map is not None:
-        if find_spec("accelerate") is None:
+    base, accelerate = plan.base, find_spec("accelerate") is not None
+    if (where := base.device_map) is not None:
+        if not accelerate:
             raise ModelError('device_map needs accelerate: pip install "lastword[large]"')
-        where = base.device_map if isinstance(base.device_map, str) else dict(base.device_map)
         folder = tempfile.mkdtemp(prefix="lastword-offload-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        where = where if isinstance(where, str) else dict(where)
         return {"device_map": where, "offload_folder": folder}
     quantised = base.quantize is not None or plan.method is not None
-    if quantised or (device.type != "cpu" and find_spec("accelerate") is not None):
-        return {"device_map": {"": device}}  # weights go to the device without a copy on the CPU
+    if quantised or (plan.device.type != "cpu" and accelerate):
+        return {"device_map": {"": plan.device}}  # without a copy of the weights on the CPU
     return {}
 
 
@@ -372,34 +358,27 @@ def in_one_line(subject: str) -> Iterator[None]:
     try:
         with as_errors(f"cannot load {subject}"):
             yield
-    except torch.OutOfMemoryError as error:
-        raise ModelError(f"{subject} does not fit its device: {one_line(error)}") from error
     except TraceError:
         raise
     except Exception as error:  # config and files are not trusted: any error may come
-        if "custom code" in str(error):
-            raise ModelError(_contains_code(subject)) from error
         # Without the codes that colour a terminal.
         text = one_line(re.sub(r"\x1b\[[0-9;]*m", "", str(error)))
         text = shorten(f"{type(error).__name__}: {text}", _MESSAGE_LENGTH)
-        raise ModelError(f"cannot load {subject}: {text}") from error
+        code = "custom code" in str(error)
+        why = _contains_code(subject) if code else f"cannot load {subject}: {text}"
+        raise ModelError(why) from error
 
 
 def device_of(name: str) -> torch.device:
-    """Return the device of a name.
-
-    Raises:
-        ModelError: This machine has no such device.
-    """
+    """Return the device of a name, which this machine must have."""
     here = torch.accelerator.current_accelerator(check_available=True)
     if name == "auto":
         return here or torch.device("cpu")
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ModelError(
-            f"unknown device {name}: expected auto, cpu, cuda, cuda:1 or mps"
-        ) from error
+        expected = "expected auto, cpu, cuda, cuda:1 or mps"
+        raise ModelError(f"unknown device {name}: {expected}") from error
     count = torch.accelerator.device_count() if here and device.type == here.type else 0
     if device.type != "cpu" and (device.index or 0) >= count:
         raise ModelError(f"there is no {device} here: leave the device out, or use cpu")

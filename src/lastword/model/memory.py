@@ -1,6 +1,8 @@
 """The memory of a model's weights, from its checkpoint's header, before it is loaded."""
 
+import contextlib
 import math
+import re
 from pathlib import Path
 
 import torch
@@ -16,12 +18,9 @@ _CGROUP = Path("/sys/fs/cgroup")
 def weight_bytes(
     checkpoint: SafetensorsCheckpoint, dtype: torch.dtype, dequantised: bool = False
 ) -> int:
-    """Return the bytes of a checkpoint's loaded weights, from its header.
+    """Return the bytes of a checkpoint's weights in a dtype, from its header.
 
-    Args:
-        checkpoint: The checkpoint.
-        dtype: Data type of tensors that are not quantised.
-        dequantised: True if stored FP8 and MXFP4 become `dtype`.
+    Stored quantised tensors keep their type, but FP8 and MXFP4 become `dtype` if `dequantised`.
     """
 
     def size_of(name: str, info: TensorInfo) -> int:
@@ -37,11 +36,7 @@ def weight_bytes(
 
 
 def refuse_too_large(name: str, need: int, device: torch.device) -> None:
-    """Refuse weights that do not fit the free memory of their device.
-
-    Raises:
-        TooLargeError: They do not fit; the message says how to reduce their size.
-    """
+    """Refuse weights that do not fit the free memory of their device."""
     free = available(device)
     if free is not None and need > free:
         raise TooLargeError(
@@ -62,12 +57,10 @@ def available(device: torch.device) -> int | None:
 
 def _free_memory() -> int | None:
     """Return the memory available without swapping, on Linux."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    free = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    return free[0] * 1024 if free else None
+    with contextlib.suppress(OSError):
+        found = re.search(r"^MemAvailable: +(\d+)", Path("/proc/meminfo").read_text(), re.M)
+        return int(found[1]) * 1024 if found else None
+    return None
 
 
 def _free_cgroup() -> int | None:

@@ -1,6 +1,7 @@
 """Options of loading a model, for Python, commands, Ray and lm-evaluation-harness."""
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, fields
 from pathlib import Path
@@ -90,8 +91,7 @@ class LoadOptions:
 
     def __post_init__(self) -> None:
         """Refuse unknown values, and options that would have no effect."""
-        flash = self.attention.startswith("flash_attention_") or "/" in self.attention
-        if self.attention not in ("auto", "sdpa", "eager") and not flash:
+        if not re.match(r"(auto|sdpa|eager)$|flash_attention_|.*/", self.attention):
             raise InputError(
                 f"unknown attention {self.attention!r:.40}: expected auto, sdpa, eager or, where "
                 "it is installed, flash_attention_2"
@@ -108,10 +108,9 @@ class LoadOptions:
         from lastword.rule.theta import Theta
 
         names = (f.name for f in fields(LoadOptions) if f.name not in _WITHOUT_EFFECT)
-        facts: dict[str, Any] = {name: getattr(self, name) for name in names}
-        facts["theta"] = (self.theta or Theta()).to_dict()
-        facts["chat"] = None if self.chat is None else asdict(self.chat)
-        return facts
+        theta, chat = self.theta or Theta(), self.chat
+        own = {"theta": theta.to_dict(), "chat": None if chat is None else asdict(chat)}
+        return {name: getattr(self, name) for name in names} | own
 
     @property
     def name(self) -> str:
@@ -134,15 +133,9 @@ class LoadOptions:
 
 
 def refuse_unknown(function: str, names: Iterable[str], kind: type[Any] | None = None) -> None:
-    """Refuse a keyword that is not an option.
-
-    Raises:
-        InputError: A keyword is unknown; the message suggests a similar option.
-    """
+    """Refuse a keyword that is not an option, and suggest a similar one."""
     options = [f.name for f in fields(kind or LoadOptions)][1:]  # without `model`
-    for name in names:
-        if name in options:
-            continue
+    for name in (name for name in names if name not in options):
         near = difflib.get_close_matches(name, options, n=1)
         advice = f"did you mean {near[0]}?" if near else f"it has {', '.join(options)}"
         raise InputError(f"{function} has no option {name}: {advice}")

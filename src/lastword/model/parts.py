@@ -24,18 +24,12 @@ CONTEXTS = ("max_position_embeddings", "n_positions", "max_sequence_length", "se
 
 @dataclass(frozen=True)
 class Parts:
-    """The modules of a model.
-
-    Attributes:
-        trunk: The text decoder, from ids to the last hidden state.
-        blocks: Its L transformer blocks.
-        after_norm: The trunk's module between the final norm and the head, if any.
-    """
+    """The modules of a model; the trunk is the text decoder, from ids to the last hidden state."""
 
     trunk: nn.Module
     blocks: nn.ModuleList
     norm: nn.Module | None
-    after_norm: nn.Module | None
+    after_norm: nn.Module | None  # between the final norm and the head
 
 
 def locate(model: PreTrainedModel) -> Parts:
@@ -44,17 +38,14 @@ def locate(model: PreTrainedModel) -> Parts:
     Raises:
         UnsupportedModelError: Encoder-decoder, no output head, or no blocks where they should be.
     """
-    config = text_config(model.config)
     if model.config.is_encoder_decoder:
-        raise _refuse(
-            model, "it is an encoder-decoder; lastword reads decoder-only language models"
-        )
+        raise _refuse(model, "it is an encoder-decoder; lastword reads decoder-only models")
     if model.get_output_embeddings() is None:
         raise _refuse(model, "it has no output head; load it as a causal language model")
     trunk = model.get_decoder()
     if trunk is model:  # Llama 4's language model does not know its base model by name
         trunk = next((c for c in model.children() if c is not model.get_output_embeddings()), model)
-    depth = config.num_hidden_layers
+    depth = text_config(model.config).num_hidden_layers
     lists = [m for m in trunk.children() if isinstance(m, nn.ModuleList) and len(m) == depth]
     if len(lists) != 1:
         raise _refuse(model, f"{len(lists)} lists of {depth} blocks were found")
@@ -70,13 +61,12 @@ def text_config(config: PretrainedConfig) -> Any:
 def context_length(config: PretrainedConfig) -> int | None:
     """Return the model's maximum sequence length in tokens; None if its config has none."""
     text = text_config(config)
-    for name in CONTEXTS:
-        length = getattr(text, name, None)
-        if length is not None:
-            # Dynamic scaling reads texts that are longer by its factor than the config says.
-            dynamic = [r for r in _ropes(text) if r.get("rope_type") == "dynamic"]
-            return int(length * max((r.get("factor") or 1.0 for r in dynamic), default=1.0))
-    return None
+    lengths = (getattr(text, name, None) for name in CONTEXTS)
+    if (length := next((n for n in lengths if n is not None), None)) is None:
+        return None
+    # Dynamic scaling reads texts that are longer by its factor than the config says.
+    dynamic = [r for r in _ropes(text) if r.get("rope_type") == "dynamic"]
+    return int(length * max((r.get("factor") or 1.0 for r in dynamic), default=1.0))
 
 
 def rope_class(config: PretrainedConfig, length: int) -> int:

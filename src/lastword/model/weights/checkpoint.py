@@ -45,12 +45,9 @@ Config = dict[str, Any]
 
 
 class Files(NamedTuple):
-    """The files of a folder, or of a commit on a hub, which are read by byte range.
+    """The files of a folder, or of a commit on a hub, with its path or name.
 
-    Attributes:
-        label: The folder's path, or the model's name on the hub.
-        read: Function that returns the bytes of a file from a start to a stop (None: its end);
-            None if there is no such file.
+    `read` returns the bytes of a file from a start to a stop (None: its end), if there is the file.
     """
 
     label: str
@@ -73,12 +70,7 @@ def local_files(folder: Path) -> Files:
 
 
 class Checkpoint(ABC):
-    """A config and named tensors.
-
-    Attributes:
-        label: Name in messages.
-        names: The names of all tensors.
-    """
+    """A config and named tensors; `label` is its name in messages."""
 
     names: frozenset[str]
 
@@ -87,22 +79,11 @@ class Checkpoint(ABC):
 
     @abstractmethod
     def read(self, name: str) -> Shaped[Tensor, "..."]:
-        """Return the tensor of a name, on the CPU and in the stored dtype.
-
-        Raises:
-            CheckpointError: It cannot be read, or is incomplete.
-        """
+        """Return the tensor of a name, on the CPU and in the stored dtype."""
 
 
 class TensorInfo(NamedTuple):
-    """The entry of a tensor in a file's header.
-
-    Attributes:
-        dtype: Name in the header, such as `BF16`.
-        shape: Shape as in torch, with the fastest axis last.
-        start: First byte in the file.
-        stop: Byte after the last one.
-    """
+    """The entry of a tensor in a file's header, with its bytes in the file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -111,11 +92,7 @@ class TensorInfo(NamedTuple):
 
 
 class SafetensorsCheckpoint(Checkpoint):
-    """A safetensors file, or the shards of an index. Headers are read when they are needed.
-
-    Args:
-        shards: The file of each tensor; or a single file.
-    """
+    """A single safetensors file, or the shards of an index, read when they are needed."""
 
     def __init__(self, files: Files, config: Config, shards: Mapping[str, str] | str) -> None:
         super().__init__(files.label, config)
@@ -206,11 +183,7 @@ class ModelCheckpoint(Checkpoint):
 
 
 def open_local(folder: Path) -> SafetensorsCheckpoint:
-    """Return the checkpoint in a folder.
-
-    Raises:
-        CheckpointError: Config or safetensors are missing, or cannot be read.
-    """
+    """Return the checkpoint in a folder."""
     files = local_files(folder)
     config, checkpoint = read_json(files, "config.json"), None
     if config is not None:
@@ -222,11 +195,7 @@ def open_local(folder: Path) -> SafetensorsCheckpoint:
 
 
 def open_safetensors(files: Files, config: Config) -> SafetensorsCheckpoint | None:
-    """Return the safetensors that transformers would read; None if there are none.
-
-    Raises:
-        CheckpointError: There are two sets of weights, or the index is damaged.
-    """
+    """Return the safetensors that transformers would read; None if there are none."""
     index, has_single = read_json(files, INDEX), files.read(SINGLE, 0, 8) is not None
     if index is None:
         return SafetensorsCheckpoint(files, config, SINGLE) if has_single else None
@@ -245,11 +214,7 @@ def open_safetensors(files: Files, config: Config) -> SafetensorsCheckpoint | No
 
 
 def read_json(files: Files, file: str) -> Config | None:
-    """Return a JSON object; None if the file does not exist.
-
-    Raises:
-        CheckpointError: It is not a JSON object.
-    """
+    """Return a JSON object; None if the file does not exist."""
     if (data := files.read(file, 0, None)) is None:
         return None
     try:

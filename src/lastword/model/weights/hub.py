@@ -5,6 +5,7 @@
 
 import os
 import re
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 
@@ -76,8 +77,7 @@ def open_model(name: str, revision: str | None = None) -> SafetensorsCheckpoint:
     """Return a model's checkpoint: a download of the same commit, else the hub's safetensors.
 
     Raises:
-        CheckpointError: The name is not valid, the user has no access to the model or its revision,
-            or it has no safetensors.
+        CheckpointError: As `download`, or it has no safetensors.
     """
     path, commit = download(name, "config.json", revision)
     if any(path.parent.glob("*.safetensors")) and (local := open_local(path.parent)).is_whole:
@@ -105,7 +105,7 @@ def download(name: str, file: str, revision: str | None) -> tuple[Path, str]:
         path = Path(hf_hub_download(name, file, revision=revision, endpoint=endpoint()))
     except REFUSALS as error:
         raise _refusal(name, revision, file, error) from error
-    return path, commit_of(path) or ""
+    return path, _commit_of(path) or ""
 
 
 def _refusal(name: str, revision: str | None, file: str, error: Exception) -> CheckpointError:
@@ -134,9 +134,6 @@ def require_name(name: str, revision: str | None, file: str | None = None) -> No
     """Refuse names of models, revisions or files that a hub cannot have, such as `../x`.
 
     huggingface_hub uses them as paths in its cache.
-
-    Raises:
-        CheckpointError: One of them is not valid.
     """
     try:
         validate_repo_id(name)
@@ -151,11 +148,13 @@ def require_name(name: str, revision: str | None, file: str | None = None) -> No
 
 def downloaded_commit(name: str, file: str, revision: str | None) -> str | None:
     """Return the commit of a file that was downloaded; None if it was not."""
-    path = try_to_load_from_cache(name, file, revision=revision)
-    return commit_of(Path(path)) if isinstance(path, str) else None
+    with suppress(HFValidationError):
+        path = try_to_load_from_cache(name, file, revision=revision)
+        return _commit_of(Path(path)) if isinstance(path, str) else None
+    return None
 
 
-def commit_of(file: Path) -> str | None:
+def _commit_of(file: Path) -> str | None:
     """Return the commit in the path of a file in huggingface_hub's cache."""
     return next((part for part in file.parts if _COMMIT.fullmatch(part)), None)
 

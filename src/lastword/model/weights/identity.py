@@ -39,10 +39,7 @@ def model_name(source: str) -> str:
 
 
 def folder_digests(folder: Path) -> dict[str, str]:
-    """Return a folder's digests by part (`weights`, `config`, `tokenizer`); {} if it is none.
-
-    A part's digest is that of every file's name and content.
-    """
+    """Return digests of every file's name and content, by `_PARTS`; {} if it is no folder."""
     digests = {}
     for part, names in _PARTS.items():
         paths = {path for name in names for path in folder.glob(name) if path.is_file()}
@@ -72,15 +69,12 @@ def tensors_digest(tensors: Mapping[str, "Tensor"]) -> str:
 
 
 def cache_folder() -> Path:
-    """Return the cache folder: `LASTWORD_CACHE`, else a folder in the user's cache.
-
-    For a user without a home folder it is a path at which nothing can be stored.
-    """
+    """Return the cache folder: `LASTWORD_CACHE`, else a folder in the user's cache."""
     if variable := os.environ.get("LASTWORD_CACHE"):
         return Path(variable)
     with contextlib.suppress(RuntimeError):
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lastword"
-    return Path(os.devnull) / "lastword"
+    return Path(os.devnull)  # for a user without a home folder: nothing can be stored there
 
 
 def store(path: Path, text: str) -> None:
