@@ -5,9 +5,9 @@ import threading
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from small_encoders import write_encoder
-from test_readers import write_table
 from topics import hidden, run_try, table, write_csv
 from typer.testing import CliRunner
 
@@ -28,6 +28,19 @@ from lastword.tryout.table_options import TableOptions
 pytestmark = pytest.mark.usefixtures("few_strengths")
 
 
+def write_table(reader: Encoder, path: Path, count: int = 160) -> tuple[Path, str, str]:
+    """Write texts labelled by a direction of the encoder's states; return one with its label."""
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice([*"abcdefgh"], 3)) for _ in range(200)]
+    texts = [" ".join(rng.choice(words, 4)) for _ in range(count)]
+    states = reader.pooled(reader.encode(texts), [2])[:, 0, 0]
+    labels = np.where(states > np.median(states), "high", "low")
+    rows = [f"{text},{label}" for text, label in zip(texts, labels, strict=True)]
+    path.write_text("\n".join(["text,label", *rows]))
+    furthest = int(states.argmax())
+    return path, texts[furthest], labels[furthest]
+
+
 def noisy(count: int, every: int = 10) -> list[dict[str, str]]:
     """Return texts with topics, of which one in some has the wrong label."""
     other = {"animal": "money", "money": "animal"}
@@ -36,6 +49,29 @@ def noisy(count: int, every: int = 10) -> list[dict[str, str]]:
         r | {"label": other[r["label"]] if i % every == 0 else r["label"]}
         for i, r in enumerate(rows)
     ]
+
+
+def test_a_reader_competes_alone_and_combined_and_can_be_served(tmp_path: Path) -> None:
+    reader = write_encoder(tmp_path / "letters")
+    path, text, label = write_table(Encoder(reader, "cpu"), tmp_path / "t.csv")
+    options = ["--budget", "0", "--encoder", reader, "--json", "--out", tmp_path / "out"]
+    figures = json.loads(run_try(path, *options).stdout)
+    names = [line["name"] for line in figures["contest"]["lines"]]
+    assert any(name.startswith("probe@letters:") for name in names)
+    assert any("+letters:" in name and not name.endswith("+model") for name in names)
+    assert len(set(names)) == len(names)
+    probe = Probe.read(tmp_path / "out" / "answer.probe.safetensors")
+    assert probe.name in names and figures["contest"]["best"] == probe.name
+    assert probe.encoder is not None and probe.encoder.model == "letters"
+    assert "+" not in probe.name  # the model's states cost more and add nothing
+    certificate = Certificate.read(tmp_path / "out" / "certificate.toml")
+    assert certificate.probe.digest == probe.digest
+    assert f"lastword serve {tmp_path / 'out'}" in figures["advice"]["commands"]
+    command = ["decide", str(tmp_path / "out"), "--json"]
+    answer = CliRunner().invoke(app, [*command, "--text", text])
+    assert answer.exit_code == 0, answer.output
+    output = json.loads(answer.stdout)["answer"]
+    assert (output["choice"], output["method"]) == (label, probe.name)
 
 
 def test_half_of_the_labels_proves_the_errors_and_decide_defers(tmp_path: Path) -> None:
@@ -114,13 +150,18 @@ def test_a_trial_needs_no_language_model(tmp_path: Path, monkeypatch: pytest.Mon
         try_labels(read_objects(path)[:4], readers=[reader])
 
 
-def test_labelling_needs_no_language_model_and_proves_the_errors(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("load", "terms"),
+    [(lambda: None, Terms(error=0.3)), (Tracer.demo, Terms(promise="gain"))],
+    ids=["without a model", "with one"],
+)
+def test_an_encoder_competes_in_both_rounds_of_labelling(load, terms, tmp_path: Path) -> None:
     reader = Encoder(write_encoder(tmp_path / "letters"), "cpu")
     path, *_ = write_table(reader, tmp_path / "t.csv", 200)
     truths = {row["text"]: row["label"] for row in read_objects(path)}
     path.write_text("\n".join(["text", *truths]))
-    named, terms, out = TableOptions(choices="high,low"), Terms(error=0.3), tmp_path / "out"
-    job = LabelJob(str(path), named, out, lambda: None, terms, load_readers=lambda: [reader])
+    named, out = TableOptions(choices="high,low"), tmp_path / "out"
+    job = LabelJob(str(path), named, out, load, terms, load_readers=lambda: [reader])
     (work := threading.Thread(target=job.run, daemon=True)).start()
     while work.is_alive():
         if job.progress.more:
@@ -129,9 +170,15 @@ def test_labelling_needs_no_language_model_and_proves_the_errors(tmp_path: Path)
             job.labelling.give(row, truths[job.labelling.texts[row]])
         work.join(0.01)
     job.close()
-    assert job.progress.ended and "Answers" in job.progress.words
-    certificate = Certificate.read(out / "certificate.toml")
-    assert certificate.threshold is not None and not certificate.trials
+    assert job.progress.ended and (out / "second-round.json").exists()
+    assert f"lastword serve {out}" in job.progress.commands
+    probe = Probe.read(out / "answer.probe.safetensors")
+    assert probe.encoder is not None and probe.encoder.model == "letters"
+    assert "+" not in probe.name  # the model's states cost more and add nothing
+    assert str(tmp_path / "letters") in (out / "lastword.toml").read_text()
+    if terms.error is not None:
+        certificate = Certificate.read(out / "certificate.toml")
+        assert certificate.threshold is not None and not certificate.trials
 
 
 def test_with_many_options_the_model_answers_only_if_the_budget_allows_it(

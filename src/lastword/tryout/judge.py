@@ -365,7 +365,7 @@ def _answered(results: _Results, terms: Terms) -> ShareAnswered:
 
 def _guarantee(results: _Results, terms: Terms) -> Guarantee:
     """Return what is promised, by the first labels or by a second round."""
-    guarantee = Guarantee(terms.promise, terms.alpha, terms.delta, terms.least)
+    guarantee = Guarantee(terms)
     outcome, proven = results.proven.outcome, results.proven
     if outcome is None:
         if proven.drawn is None or proven.certificate is None:
@@ -384,18 +384,17 @@ def _guarantee(results: _Results, terms: Terms) -> Guarantee:
         method=finding.policy.method,
         policy=in_words(finding.policy),
         line=results.standing("certified", results.shown.right),
-        tested=_counted("tested", right, tested),
+        tested=_counted(right, tested),
         net_at_least=finding.worth["net_at_least"],
-        model=_counted(MODEL, tested.base_right, tested),
         rivals=finding.rivals,
     )
 
 
-def _counted(name: str, right: int, evidence: Evidence) -> Standing:
+def _counted(right: int, evidence: Evidence) -> Standing:
     """Return the standing of answers on the labels that tested the certified method."""
     items, fixed, broken = evidence.items, evidence.fixed, evidence.broken
     bounds = clopper_pearson(float(right), items, _TAIL)
-    return Standing(name, right / items, *bounds, fixed, broken, items=items)
+    return Standing("tested", right / items, *bounds, fixed, broken, items=items)
 
 
 def _by_depth(results: _Results) -> tuple[tuple[float, float], ...]:

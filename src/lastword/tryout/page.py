@@ -4,12 +4,10 @@ It is one HTML file that needs no network. The page of `lastword report` has eve
 trajectories.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
@@ -24,8 +22,6 @@ from lastword.tryout.words import score
 
 FILE = "index.html"
 _ASSETS = Path(__file__).parent / "assets"
-_CLASSES = 20  # size of the confusion matrix; rarer classes are merged
-_OTHERS = "(others)"
 
 
 def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
@@ -55,7 +51,6 @@ def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
         tiles=_tiles(verdict),
         curve=_curve(verdict.answered, contest.best),
         contestants=_contestants(verdict),
-        matrix=_confusion(verdict) if contest.classes else None,
         by_depth=_by_depth(verdict.by_depth),
     )
     try:
@@ -109,21 +104,6 @@ def _contestants(verdict: Verdict) -> list[Standing]:
     lines += [replace(line, name=f"{line.name}*") for line in contest.prompts]
     lines += [] if certified is None else [certified]
     return sorted(lines, key=lambda line: -line.right)
-
-
-def _confusion(verdict: Verdict) -> dict[str, Any]:
-    """Return the confusion matrix of the best contestant: labels, and a row of counts per truth."""
-    answers = verdict.contest.answers
-    often = [label for label, _ in Counter(row.truth for row in answers).most_common(_CLASSES)]
-    present = {label for row in answers for label in (row.truth, row.shown)}
-    labels = [*often, *([_OTHERS] if present - {*often} else [])]
-
-    def joined(label: str) -> str:
-        return label if label in often else _OTHERS
-
-    counts = Counter((joined(row.truth), joined(row.shown)) for row in answers)
-    rows = [[counts[truth, shown] for shown in labels] for truth in labels]
-    return {"labels": labels, "rows": rows}
 
 
 def _by_depth(by_depth: Sequence[tuple[float, float]]) -> Markup | None:

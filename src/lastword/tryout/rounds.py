@@ -157,7 +157,7 @@ def begun(out: Path, labels: Labels, terms: Terms) -> SecondRound | None:
     if strange := {*told} - {row.id for row in second.rows[: second.asked]}:
         raise InputError(f"{out / FILE}, row {min(strange)}: it was not drawn for this policy")
     if any(new.values()):
-        second.tell(new)
+        second.labels |= new
     return second
 
 

@@ -5,7 +5,7 @@ they are rows that would be answered, and prove the share of wrong answers among
 
 second = SecondRound.start(decider, probe, labels, terms)
 rows = second.ask()                      # 40 texts by id, in random order
-second.tell({id: "refund", other: None})  # None: skipped
+second.labels |= {id: "refund", other: None}  # None: skipped
 proof = second.verdict()
 proof.certificate                        # None if nothing is proven
 """
@@ -129,12 +129,7 @@ class SecondRound:
             labels: The table.
             terms: The promise.
             steps: Share against error of the probe, by cross-fitting, for a promise with an error.
-
-        Raises:
-            InputError: The probe has no threshold, but a gain is to be proven.
         """
-        if terms.error is None and probe.threshold is None:
-            raise InputError("a second round needs a probe with a threshold: run `try` again")
         read = [*_answered(decider, probe, labels.pool, whole=terms.error is None)]
         rows = [row for row, _ in read]
         pool = np.array([row.confidence for row in rows])
@@ -163,31 +158,9 @@ class SecondRound:
         return tuple(row for row in self.rows[: self.asked] if row.id not in self.labels)
 
     def ask(self) -> tuple[PoolRow, ...]:
-        """Return the next rows to label, and begin a look.
-
-        Raises:
-            InputError: Rows without a label are left from the last look, or no row is left.
-        """
-        if self.open_rows:
-            raise InputError(f"{counted(len(self.open_rows), 'row')} given out without a label yet")
-        if self.asked >= len(self.rows):
-            raise InputError("every row that can be drawn has been given out")
+        """Return the next rows to label, and begin a look."""
         self.asked, self.look = min(self.asked + self.look_rows, len(self.rows)), self.look + 1
         return self.open_rows
-
-    def tell(self, labels: Mapping[str, str | None]) -> None:
-        """Add labels of rows that `ask` returned; None skips a row.
-
-        A label that is not an option counts as a wrong answer of probe and model alike.
-
-        Raises:
-            InputError: A row was not offered or has a label already.
-        """
-        open_ids = {row.id for row in self.open_rows}
-        for id in labels:
-            if id not in open_ids:
-                raise InputError(f"row {id} was not drawn for this look, or has its label already")
-        self.labels |= labels
 
     @property
     def before(self) -> "SecondRound":
@@ -197,25 +170,24 @@ class SecondRound:
     def verdict(self) -> Proven:
         """Test the labels of all looks so far, at the level of this look.
 
-        Raises:
-            InputError: A row that was offered has no label and was not skipped.
+        A label that is not an option counts as a wrong answer of probe and model alike. A skipped
+        row counts as broken or wrong: otherwise skipping the hard rows would help the probe.
         """
-        if self.open_rows or not self.asked:
-            raise InputError("tell the labels of all rows that were given out first")
         rows = self.rows[: self.asked]
         truths = [self.labels[row.id] for row in rows]
-        right = np.array([row.policy == truth for row, truth in zip(rows, truths, strict=True)])
         skipped = np.array([truth is None for truth in truths])
-        if self.terms.error is not None:
-            return self._automated(rows, ~right, self.terms.error, int(skipped.sum()))
-        # A skipped row counts as broken: otherwise skipping the hard rows would help the probe.
+        right = np.array([row.policy == truth for row, truth in zip(rows, truths, strict=True)])
         base = np.array([row.model == truth for row, truth in zip(rows, truths, strict=True)])
-        return self._gained(base | skipped, right, int(skipped.sum()))
+        count = int(skipped.sum())
+        told = f", {count} of them skipped" if count else ""
+        if self.terms.error is not None:
+            return self._automated(rows, ~right, self.terms.error, told)
+        return self._gained(base | skipped, right, count, told)
 
     def _automated(
-        self, rows: Sequence[PoolRow], wrong: np.ndarray, error: float, skipped: int
+        self, rows: Sequence[PoolRow], wrong: np.ndarray, error: float, told: str
     ) -> Proven:
-        """Test the share of wrong answers; a skipped row counts as wrong."""
+        """Test the share of wrong answers."""
         terms, confidence = self.terms, np.array([row.confidence for row in rows])
         places = np.arange(len(rows))  # the pool has one text per group
         steps = rungs(confidence, wrong, places, self.thresholds, np.array(self.pool))
@@ -226,44 +198,36 @@ class SecondRound:
             certificate = certified(self.probe, terms, self._more, automation=automation)
         words = (
             f"{answered(automation, terms.delta)} Of {counted(len(rows), 'labelled row')} "
-            f"{int(wrong.sum())} were answered wrong{self._skipped(skipped)}.{self._new_classes}"
+            f"{int(wrong.sum())} were answered wrong{told}.{self._new_classes}"
         )
         return Proven(self.probe, certificate, automation=automation, words=words)
 
-    def _gained(self, base: np.ndarray, right: np.ndarray, skipped: int) -> Proven:
-        every, count = np.ones(len(base), dtype=bool), len(base)
+    def _gained(self, base: np.ndarray, right: np.ndarray, skipped: int, told: str) -> Proven:
+        """Test the gain over the model."""
+        every, count, terms = np.ones(len(base), dtype=bool), len(base), self.terms
         # The pool has one text per group, so all rows are independent.
         evidence = Evidence.of(base, right, np.arange(count), changed=every)
         sizes = len(self.pool), len(self.rows), count, evidence.fixed, evidence.broken
-        drawn, terms = DrawnRows(*sizes, skipped, self.look), self.terms
-        proven = drawn.proves(terms.promise, terms.alpha, terms.delta)
-        certificate = None
-        if proven:
-            certificate = certified(self.probe, terms, self._more, evidence, second=drawn)
-        words = self._words(drawn, proven=proven)
+        drawn = DrawnRows(*sizes, skipped, self.look)
+        counts = (
+            f"of {drawn.rows} labelled rows the probe fixed {drawn.fixed} and broke "
+            f"{drawn.broken}{told}; probe and model differ on {drawn.differ} of {drawn.pool} "
+            f"texts.{self._new_classes}"
+        )
+        level = drawn.level(terms.delta)
+        if not drawn.proves(terms.promise, terms.alpha, terms.delta):
+            words = f"Not proven (p = {drawn.p:.2g}, level {level:.2g}): {counts}"
+            return Proven(self.probe, drawn=drawn, words=words)
+        points = drawn.gain_bound(level)
+        least = f"at least {two_digits(points)} points" if points else "more than 0 points"
+        sure = f"Proven with {100 * (1 - terms.delta):g}% confidence"
+        certificate = certified(self.probe, terms, self._more, evidence, second=drawn)
+        words = f"{sure}: accuracy rises by {least}; {counts}"
         return Proven(self.probe, certificate, drawn=drawn, words=words)
 
     @property
     def _more(self) -> dict[str, Any]:
         return {"reference": {LIKENESS: self.reference}, "benchmarks": dict(self.benchmarks)}
-
-    def _skipped(self, count: int) -> str:
-        return f", {count} of them skipped" if count else ""
-
-    def _words(self, drawn: DrawnRows, *, proven: bool) -> str:
-        delta = self.terms.delta
-        counts = (
-            f"of {drawn.rows} labelled rows the probe fixed {drawn.fixed} and broke "
-            f"{drawn.broken}{self._skipped(drawn.skipped)}; probe and model differ on "
-            f"{drawn.differ} of {drawn.pool} texts.{self._new_classes}"
-        )
-        if not proven:
-            return f"Not proven (p = {drawn.p:.2g}, level {drawn.level(delta):.2g}): {counts}"
-        least = drawn.gain_bound(drawn.level(delta))
-        return (
-            f"Proven with {100 * (1 - delta):g}% confidence: accuracy rises by "
-            f"{f'at least {two_digits(least)} points' if least else 'more than 0 points'}; {counts}"
-        )
 
     @property
     def _new_classes(self) -> str:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lastword.trust.automation import Estimate
+from lastword.trust.terms import Terms
 from lastword.tryout.contest import SIMPLE
 from lastword.tryout.material import ACCURACY
 
@@ -128,11 +129,6 @@ class Standings:
         return max(baselines, key=self.value, default=None)  # the first on ties
 
     @property
-    def useless(self) -> bool:
-        """True if the model's interval does not lie above chance."""
-        return self.model is not None and self.model.low <= self.line("chance").right
-
-    @property
     def better_prompt(self) -> Standing | None:
         """The prompt with which the model is significantly more accurate, or None."""
         gains = [one for one in self.prompts if (one.fixed or 0) > (one.broken or 0)]
@@ -146,10 +142,7 @@ class Guarantee:
     """The certificate.
 
     Attributes:
-        promise: `gain` or `breaks`.
-        alpha: Maximum share of all answers broken, for `breaks`.
-        delta: Maximum probability that the guarantee does not hold.
-        least: Minimum number of labels to certify anything.
+        terms: The promise.
         needed: Number of labels that would certify the best contestant if the rates stay the same;
             None if it is certified, or if no number would be enough.
         method: The certified method; None if nothing is certified, like the next four.
@@ -157,21 +150,16 @@ class Guarantee:
         line: Accuracy under the certificate; a probe's is cross-validated.
         tested: Accuracy on the labels that tested the method.
         net_at_least: Lower bound of the gain in accuracy.
-        model: Accuracy of the model on these labels.
         rivals: Controls that never read the text and would get the same certificate, in words.
     """
 
-    promise: str
-    alpha: float
-    delta: float
-    least: int
+    terms: Terms
     needed: int | None = None
     method: str | None = None
     policy: str | None = None
     line: Standing | None = None
     tested: Standing | None = None
     net_at_least: float | None = None
-    model: Standing | None = None
     rivals: tuple[str, ...] = ()
 
 

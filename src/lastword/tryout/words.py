@@ -8,14 +8,12 @@ from lastword.files.wording import counted, percent, two_digits
 from lastword.probes.trajectory import TrajectoryProbe
 from lastword.trust.automation import ERRORS
 from lastword.trust.policy import is_probe
-from lastword.tryout.contest import LARGEST, SIMPLE
+from lastword.tryout.contest import LARGEST, SIMPLE, WORDS
 from lastword.tryout.material import ACCURACY, BALANCED
 from lastword.tryout.prompts import file_of
 from lastword.tryout.verdict import MODEL, Advice, Standing, Standings, Verdict
 
 _WIDTH = 20  # characters per bar
-_FREE = 0.005  # share of the model's compute below which a cost is called negligible
-_FEW_OF_CLASS = 5  # a class with fewer rows is not reported as the weakest
 _MEASURES = {ACCURACY: "accuracy", BALANCED: "mean recall"}
 
 
@@ -27,7 +25,7 @@ def advise(verdict: Verdict, commands: Sequence[str] = (), first: str = "") -> A
         commands: The commands that use its result.
         first: Words that come before those about the guarantee.
     """
-    sentences = filter(None, (first, *comparison(verdict), *guarantee(verdict)))
+    sentences = filter(None, (first, *comparison(verdict.contest), *guarantee(verdict)))
     return Advice(headline(verdict), tuple(shares(verdict)), tuple(sentences), tuple(commands))
 
 
@@ -37,8 +35,11 @@ def lines(verdict: Verdict, *, verbose: bool = False) -> Iterator[str]:
     There is a bar for the model, the baselines, the best contestant of each kind, and all with an
     encoder that the user named; with `verbose`, for every contestant.
     """
-    advice = verdict.advice
-    yield _first(verdict)
+    advice, share = verdict.advice, verdict.answered.share
+    person = "" if share is None else f" ({_sure(verdict)})"
+    if share is not None and share < 1:
+        person += f"; {percent(1 - share)} go to a person"
+    yield f"{advice.headline}{person}."
     for part in (advice.shares, bars(verdict, every=verbose), advice.guarantee, advice.commands):
         yield from ["", *part] if part else []
 
@@ -52,19 +53,10 @@ def headline(verdict: Verdict) -> str:
     best, model, simple = contest.line(contest.best), contest.model, contest.simple
     measure, value = _MEASURES[contest.objective], contest.value
     if simple is not None and value(simple) >= value(best):
-        return f"{baseline(simple, contest, first=True)}: {measure} {score(simple, contest)}"
-    if model is not None and value(best) <= value(model) and verdict.certificate.method is None:
+        best = simple
+    elif model is not None and value(best) <= value(model) and verdict.certificate.method is None:
         return f"Nothing is better than the model alone: {measure} {score(model, contest)}"
-    return f"Use {in_words(contest.best)}: {measure} {score(best, contest)}"
-
-
-def _first(verdict: Verdict) -> str:
-    """Return the headline with the confidence, and the share that goes to a person."""
-    share = verdict.answered.share
-    if share is None:
-        return f"{verdict.advice.headline}."
-    rest = f"; {percent(1 - share)} go to a person" if share < 1 else ""
-    return f"{verdict.advice.headline} ({_sure(verdict)}){rest}."
+    return f"Use {in_words(best.name, contest)}: {measure} {score(best, contest)}"
 
 
 def shares(verdict: Verdict) -> Iterator[str]:
@@ -94,38 +86,16 @@ def shares(verdict: Verdict) -> Iterator[str]:
         )
 
 
-def comparison(verdict: Verdict) -> Iterator[str]:
+def comparison(contest: Standings) -> Iterator[str]:
     """Yield sentences that compare the best contestant with the model, baselines and a cheaper."""
-    contest = verdict.contest
-    best, model, simple = contest.line(contest.best), contest.model, contest.simple
-    others = [] if model is None else [f"the model alone {score(model, contest)}"]
-    if simple is not None:
-        others.append(f"{baseline(simple, contest)} {score(simple, contest)}")
+    others = [one for one in (contest.model, contest.simple) if one is not None]
     if others:
-        yield (
-            f"By cross-validation on the same labels: {in_words(contest.best)} "
-            f"{score(best, contest)}; {'; '.join(others)}."
-        )
+        named = [contest.line(contest.best), *others]
+        shown = "; ".join(f"{in_words(one.name, contest)} {score(one, contest)}" for one in named)
+        yield f"By cross-validation on the same labels: {shown}."
     if contest.cheaper is not None:
-        yield _beside(contest)
-    if contest.useless:
-        yield (
-            "The model alone is at chance: describe the labels (--describe), or try a larger model."
-        )
-
-
-def _beside(contest: Standings) -> str:
-    """Return a sentence about the cheaper contestant."""
-    other = contest.line(contest.cheaper or "")
-    named = baseline(other, contest) if other.name in SIMPLE else in_words(other.name)
-    return f"Cheaper, and within half a standard error: {named}, {score(other, contest)}."
-
-
-def baseline(simple: Standing, contest: Standings, *, first: bool = False) -> str:
-    """Return a baseline in words."""
-    if simple.name != LARGEST:
-        return f"Use a {simple.name}" if first else f"a {simple.name}"
-    return f"{'Always answer' if first else 'always answering'} `{contest.constant}`"
+        named_so, line = in_words(contest.cheaper, contest), contest.line(contest.cheaper)
+        yield f"Cheaper, and within half a standard error: {named_so}, {score(line, contest)}."
 
 
 def score(line: Standing, contest: Standings) -> str:
@@ -142,13 +112,14 @@ def gain(least: float | None) -> str:
 
 
 def _sure(verdict: Verdict) -> str:
-    return f"{100 * (1 - verdict.certificate.delta):.10g}% confidence"
+    return f"{100 * (1 - verdict.certificate.terms.delta):.10g}% confidence"
 
 
-def in_words(name: str) -> str:
-    """Return a readable form of a probe's name, such as `probe@19+minilm:6+model`."""
+def in_words(name: str, contest: Standings) -> str:
+    """Return a readable form of a contestant's name, such as `probe@19+minilm:6+model`."""
     if not is_probe(name):
-        return name
+        words = {MODEL: "the model alone", WORDS: "a bag of words"}
+        return words.get(name, f"the answer `{contest.constant}`" if name == LARGEST else name)
     if name == TrajectoryProbe.name:
         return "the probe of all layers"
     sources = []
@@ -169,13 +140,6 @@ def guarantee(verdict: Verdict) -> Iterator[str]:
         )
     if contest.model is not None:
         yield from _proof(verdict) if certificate.method is None else _certified(verdict)
-    classes = [one for one in contest.classes if one.items >= _FEW_OF_CLASS]
-    worst = min(classes, key=lambda one: one.corrected, default=None)
-    if worst is not None and worst.corrected < 0.5 < contest.line(contest.best).right:
-        yield (
-            f"The weakest class is `{worst.label}`: {contest.best} finds "
-            f"{percent(worst.corrected)} of its {worst.items} rows."
-        )
     if contest.better_prompt is not None:
         yield _other_prompt(contest.better_prompt)
 
@@ -183,29 +147,27 @@ def guarantee(verdict: Verdict) -> Iterator[str]:
 def _certified(verdict: Verdict) -> Iterator[str]:
     """Yield sentences about the certified gain, on the labels that tested it."""
     certificate, tested = verdict.certificate, verdict.certificate.tested
-    breaks = f", and at most {percent(certificate.alpha)} of all answers are broken"
+    terms = certificate.terms
+    breaks = f", and at most {percent(terms.alpha)} of all answers are broken"
     yield (
         f"Certified gain over the model: {gain(certificate.net_at_least)}"
-        f"{breaks if certificate.promise == 'breaks' else ''} ({_sure(verdict)}). The certificate "
+        f"{breaks if terms.promise == 'breaks' else ''} ({_sure(verdict)}). The certificate "
         f"allows {certificate.policy}."
     )
-    if tested is None or certificate.model is None:
-        return
-    yield (
-        f"On the {tested.items} labels that tested it: {percent(tested.right)} ({tested.fixed} "
-        f"answers fixed, {tested.broken} broken; the model {percent(certificate.model.right)})."
-    )
+    if tested is not None:
+        yield (
+            f"On the {tested.items} labels that tested it: {percent(tested.right)} ({tested.fixed} "
+            f"answers fixed, {tested.broken} broken)."
+        )
 
 
 def _proof(verdict: Verdict) -> Iterator[str]:
     """Yield a sentence about the labels that would prove the best contestant's gain."""
     certificate, contest, items = verdict.certificate, verdict.contest, verdict.items
     best, model = contest.line(contest.best), contest.line(MODEL)
-    if items < certificate.least:
-        yield (
-            f"At least {certificate.least} labels are needed to certify a gain, "
-            f"{certificate.least - items} more than you have."
-        )
+    if items < (least := certificate.terms.least):
+        more = f"{least - items} more than you have"
+        yield f"At least {least} labels are needed to certify a gain, {more}."
     elif contest.value(best) <= contest.value(model):
         return
     elif certificate.needed is not None:
