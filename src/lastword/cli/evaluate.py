@@ -168,6 +168,10 @@ def evaluated(
 
 def _warned(result: "RunResult") -> "RunResult":
     """Print what the user should know of a result, and return it."""
+    from lastword.records.info import read_run, uncertain_branches
+
+    for sentence in uncertain_branches([read_run(result.cell)]):
+        say(f"lastword: {sentence}")
     if not result.items:
         say(f"lastword: no items of {result.cell} fall to this shard")
     for torn in result.set_aside:
@@ -187,14 +191,11 @@ def _summary(cells: Sequence[Path], as_json: bool) -> None:
         from lastword.lab.evaluation.statistics import judge, verdict_lines
         from lastword.lab.report.tables import cells_table
         from lastword.records.cells import read_cells, summarise
-        from lastword.records.info import read_run, uncertain_branches
 
         records = [record for cell in dict.fromkeys(cells) for record in read_cells(cell)]
         tests = [controls(cell) for cell in records]
         verdicts = judge(records, [test.objection for test in tests])
         rows = list(zip(records, verdicts, tests, strict=True))
-    for sentence in uncertain_branches(map(read_run, cells)):
-        say(f"lastword: {sentence}")
     for text in (text for cell in records for text in cell.records["error"].dropna().head(1)):
         say(f"lastword: the first that failed: {text}")
     if as_json:
