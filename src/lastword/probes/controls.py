@@ -120,8 +120,7 @@ def features_of_cell(cell: Cell, places: Places) -> list[Options]:
     """Return a trajectory probe's features of some items, from their records.
 
     Raises:
-        InputError: There is no item, or one was not read at every depth and by T, with and without
-            the question.
+        InputError: There is no item, or one lacks a depth or T, with or without the question.
     """
     if not len(places):
         raise InputError("there is no item to fit to")

@@ -57,13 +57,8 @@ def leave_one_out(
 ) -> LeaveOneOut:
     """Return the leave-one-out scores of the ridge's best penalty, or of class means.
 
-    Args:
-        x: The rows.
-        truths: The class of each row.
-        classes: The number of classes.
-        widths: Widths of the blocks of a row; by default one block.
-        weights: Weight of each row, in the fit and in its accuracy; by default equal. Class means
-            always weigh all classes equally.
+    `widths` are those of the blocks of a row, and `weights` those of the rows, in the fit and in
+    its accuracy; class means always weigh all classes equally.
     """
     from sklearn.linear_model import Ridge, RidgeCV
 
@@ -101,8 +96,7 @@ def leave_one_out(
 def recurring(labels: Truths | Sequence[str]) -> Bool[np.ndarray, " texts"]:
     """Return True for each row whose class, by name or by number, has another row.
 
-    Without its only row, a class cannot be answered. The probe of all rows can answer it, so the
-    leave-one-out scores of such a row say nothing about the probe, and choose nothing.
+    A leave-one-out score of a class's only row says nothing about the probe, and chooses nothing.
     """
     _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
     return np.asarray(counts[places] > 1)
@@ -137,10 +131,9 @@ class ClassMeans(NamedTuple):
 
     Attributes:
         without: Leave-one-out scores [texts, classes]. A text is left out of its class mean and of
-            the covariance, but not of the amount of shrinkage. Without the only text of a class,
-            that class has no mean, and gets the lowest score.
-        slope: From discriminant to score. It is negative for some draws with very few texts of
-            recurring classes, and 0 if all rows are equal; the map is then of no use.
+            the covariance, but not of the amount of shrinkage. The class of a single text gets its
+            lowest score.
+        slope: From discriminant to score. A map with a slope of 0 or less is of no use.
     """
 
     weights: Float[np.ndarray, "width classes"]

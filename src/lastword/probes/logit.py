@@ -35,11 +35,7 @@ def fit_logit(
 ) -> tuple[Float[np.ndarray, " features"], float, Scores]:
     """Fit a conditional logit with one ridge penalty on centred and scaled features.
 
-    Args:
-        items: Features of each item's options.
-        truths: Index of each item's right option.
-        groups: Group of each item; a group is never split over folds. By default each item is one.
-        weights: Weight of each item; by default equal.
+    A group of items is never split over folds; by default each item is one.
 
     Returns:
         The weights of the features, the temperature T that minimises the log loss of the

@@ -155,21 +155,13 @@ class Probe:
         return to_json(facts | {"trained": sorted(self.trained)}), arrays
 
     def write(self, path: str | Path) -> None:
-        """Write the file atomically.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Write the file atomically."""
         with open_whole(Path(path)) as file:
             file.write(self.to_bytes())
 
     @classmethod
     def read(cls, path: str | Path) -> "Probe":
-        """Read a probe's file.
-
-        Raises:
-            InputError: The file is missing, damaged, too large, or not a probe.
-        """
+        """Read a probe's file; InputError if it is missing, damaged, too large, or not a probe."""
         try:
             if Path(path).stat().st_size > MOST_BYTES:
                 raise InputError(f"it is larger than {MOST_BYTES >> 20} MiB")
@@ -216,11 +208,7 @@ class Probe:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> "Probe":
-        """Return the probe in a file's bytes.
-
-        Raises:
-            InputError: The bytes are not a valid probe.
-        """
+        """Return the probe in a file's bytes; InputError if they are not a valid probe."""
         try:
             arrays = load(raw)
             length = int.from_bytes(raw[:8], "little")

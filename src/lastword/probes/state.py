@@ -47,8 +47,7 @@ class StateBlock:
 
     Attributes:
         layer: The layer of the state; 0 is the embeddings.
-        pooling: `mean` over the input's tokens, `last` token of the prompt, or `own`, the pooling
-            of an encoder.
+        pooling: `mean` over the input's tokens, `last` token of the prompt, or an encoder's `own`.
         encoder: Name of the encoder; empty for the model.
     """
 
@@ -159,10 +158,9 @@ class LinearFit:
     """A probe, with the results of its selection.
 
     Attributes:
-        scores: Leave-one-out scores of the fit's texts, in the caller's order [texts, classes];
-            for a stacked probe cross-fitted ones [texts, options].
-        right: Leave-one-out accuracy by layer and pooling, each at its best penalty
-            [layers, poolings].
+        scores: Leave-one-out scores of the fit's texts [texts, classes]; for a stacked probe
+            cross-fitted ones [texts, options].
+        right: Leave-one-out accuracy, each at its best penalty [layers, poolings].
     """
 
     probe: LinearProbe
@@ -288,11 +286,7 @@ def can_fit(labels: Sequence[str]) -> bool:
 
 
 def classes_of(labels: Sequence[str]) -> tuple[str, ...]:
-    """Return the distinct labels, sorted.
-
-    Raises:
-        InputError: There are fewer than two classes, or no class has two labels.
-    """
+    """Return the distinct labels, sorted; InputError if they are not enough for a probe."""
     classes = tuple(sorted(set(labels)))
     if len(classes) < 2:
         raise InputError(f"a probe needs at least two classes, and the labels have {len(classes)}")

@@ -41,12 +41,9 @@ class TrajectoryProbe:
 
 
 def features_of(answer: Decision, tokens: Sequence[int]) -> Options:
-    """Return the features of an item's options, from its answer.
+    """Return the features of an item's options, from its answer; InputError if a reading is missing.
 
     The last features, S by layer and t, depend on the input; the others never do (`unread`).
-
-    Raises:
-        InputError: A reading is missing.
     """
     S, t, blind, blind_t = (
         *(answer.trajectory, answer.t_scores),

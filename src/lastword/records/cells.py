@@ -59,8 +59,6 @@ _SCORES = ("base_scores", "scores", "t_scores", "blind_scores", "blind_t_scores"
 class CellCounts:
     """Counts of a cell's items, computed once so that every page shows the same numbers.
 
-    Every record is in exactly one of the counts.
-
     Attributes:
         items: Answered items that count for MC1: they have a truthful and a false candidate.
         mc2: Answered items that count only for MC2.
@@ -83,12 +81,10 @@ class Cell:
 
     Attributes:
         info: The `run.json` of the records.
-        model: The model's name.
         benchmark: The benchmark's name, with its template if that is not the default.
         parts: The files of the records, or the records.
         records: Numbers and names of every record.
         items: The same of the answered items, which every other member counts.
-        failed: The number of records of items that failed.
         answer_places: Indices of the answered items' records.
         mc1_places: Indices of the items that count for MC1.
         mc2_places: Indices of the items that count for MC2 and MC3.
@@ -140,10 +136,8 @@ class Cell:
     def stack(self, items: Places, column: pa.ChunkedArray) -> np.ndarray:
         """Return a column of items with one entry per candidate as an array [items, candidates].
 
-        Entries that are lists, as of a trajectory, add a last axis, with nan after short lists.
-
-        Raises:
-            RecordError: An item has another number of entries than of candidates.
+        Entries that are lists, as of a trajectory, add a last axis, with nan after short lists. An
+        item with another number of entries than of candidates raises RecordError.
         """
         lists, present = column.combine_chunks(), self.present[items]
         lengths = _lengths(lists)
@@ -225,9 +219,8 @@ class Cell:
     def wordings(self) -> Mapping[str, float]:
         """Mean MC1 of baselines that do not read the question, by name; nan if not recorded.
 
-        `shortest` and `longest` choose by characters, not tokens, so that they are equal for all
-        models. `question-blind` and `anti-blind` choose the highest and lowest score by the model
-        after the blind prompt.
+        `shortest` and `longest` choose by characters, so that they are equal for all models.
+        `question-blind` and `anti-blind` choose the highest and lowest score after the blind prompt.
         """
         first, blind = self.mc1_places, self.scores["blind_scores"]
         scores = {
@@ -255,11 +248,8 @@ class Summary:
 
     Attributes:
         invariant: I(M); nan if the records have none.
-        chance: Mean share of truths among the candidates.
         scalar: Share of items in the scalar regime.
-        fired: Share of items by operator: `decisive`, `mix` (lambda not 0), `early`, and any
-            other method that decided.
-        pairs_base: Share of pairs with both of the model's answers right; nan without pairs.
+        fired: Share of items by operator: `decisive`, `mix` (lambda not 0), `early`, and others.
         pairs: Share of pairs with both corrected answers right; nan without pairs.
     """
 
@@ -357,11 +347,7 @@ def _array(values: pa.Array) -> np.ndarray:
 
 
 def require_counted(cells: Sequence[Cell]) -> None:
-    """Check that at least one item counts for a metric.
-
-    Raises:
-        RecordError: No item counts; the message has the reason.
-    """
+    """Refuse cells without an item that counts for a metric, with the reason."""
     counts = sum((cell.counts for cell in cells), CellCounts(0))
     if counts.items or counts.mc2:
         return

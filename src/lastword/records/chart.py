@@ -39,14 +39,9 @@ def line_chart(
     up: str,
     marked: Sequence[tuple[float, float]] = (),
 ) -> Markup:
-    """Return a line chart of shares, in percent, as SVG; it shows the first six lines.
+    """Return a line chart of shares in [0, 1], in percent, as SVG; it shows the first six lines.
 
-    Args:
-        title: The title, also for screen readers.
-        along: Label of the horizontal axis.
-        lines: Abscissas and shares in [0, 1], by name.
-        up: Label of the vertical axis.
-        marked: Points to mark, in the colour of the first line.
+    `marked` are points to mark, in the colour of the first line.
     """
     points = {
         name: [(x, 100 * y) for x, y in zip(*line, strict=True)] for name, line in lines.items()

@@ -109,10 +109,7 @@ def to_table(rows: list[Row]) -> pa.Table:
 
 
 def to_frame(table: pa.Table, info: RunInfo) -> "pd.DataFrame":
-    """Return the records of a cell as a frame, with the model and template of its run.
-
-    Lists of numbers are arrays.
-    """
+    """Return the records of a cell as a frame, with the model and template of its run."""
     import pandas as pd
 
     columns: dict[str, Any] = {
@@ -183,11 +180,7 @@ _FIELDS = {field.name for field in fields(Decision)}
 
 
 def read(row: Mapping[Any, Any]) -> Decision:
-    """Return the decision in a row of a data frame (`to_frame`).
-
-    Raises:
-        RecordError: The item failed, or the row lacks a column that every item has.
-    """
+    """Return the decision in a row of a data frame; RecordError if the item has no answer."""
     cells = without_nan(row)
     values: dict[str, Any] = {"model": str(row.get("model", ""))}
     for column in COLUMNS:

@@ -36,12 +36,7 @@ _NO_REASONS: dict[str, Any] = {
 class Withheld:
     """An override that a certificate did not allow (method, section 13).
 
-    Attributes:
-        rule: The rule that it fails, in words.
-        index: Index of TRACE's answer among the candidates.
-        answer: Text of that answer.
-        operator: The operator that chose it.
-        scores: u, the scores that rank it first, in nats [candidates].
+    It has the rule that it fails, in words, and TRACE's answer with its operator and scores u.
     """
 
     rule: str

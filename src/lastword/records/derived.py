@@ -47,10 +47,7 @@ def derive(cell: Cell, methods: "Mapping[str, Method]") -> dict[str, Rows]:
     """Return every method's scores of every answered item, padded as a cell's scores are.
 
     Methods that use a mean over unlabelled items are fitted to the cell. An item to which a method
-    does not apply has nan.
-
-    Raises:
-        RecordError: A method needs whole vocabularies, which records do not have.
+    does not apply has nan. A method that needs whole vocabularies raises RecordError.
     """
     for name, method in methods.items():
         if method.needs.token_scorer is not None:

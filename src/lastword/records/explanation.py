@@ -69,9 +69,7 @@ _CONCLUSIONS = {
 def explain(decision: Decision, theta: Theta | None = None) -> str:
     """Explain an answer: its regime, the gates that were checked, the operator, the change.
 
-    Args:
-        decision: The answer to explain; values that were not needed are left out.
-        theta: Constants of the decision; with them the threshold of d_eff is shown.
+    With Theta the threshold of d_eff is shown.
     """
     return " ".join(_sentences(decision, theta))
 

@@ -84,10 +84,7 @@ def run_name(root: Path, cell: Path) -> str:
 def read_runs(path: Path, *, apart: bool = False) -> dict[Path, RunInfo]:
     """Return the run of every cell at or under a path.
 
-    Args:
-        path: A cell's folder, or any folder above.
-        apart: True if several runs may have cells of one name, because the caller can distinguish
-            them.
+    With `apart`, several runs may have cells of one name.
     """
     runs = {cell: read_run(cell) for cell in find_cells(path)}
     cells: dict[tuple[str, str, str], Path] = {}

@@ -27,11 +27,8 @@ Metric = Callable[[Rows, Truths], PerItem]
 def mc1(scores: Numbers, truthful: Numbers) -> float:
     """Return MC1: 1 if the top-scoring candidate is truthful, 0 if not (method, section 10).
 
-    A tie for first counts as the share of the tied candidates that are truthful, so the order of
-    the candidates never decides.
-
-    Returns:
-        A share in [0, 1]; nan without a truthful or without a false candidate.
+    A tie for first counts as the share of the tied candidates that are truthful. The result is nan
+    without a truthful or without a false candidate.
 
     Raises:
         InputError: Lengths differ, a score is nan or +inf, or all are -inf.
@@ -40,19 +37,15 @@ def mc1(scores: Numbers, truthful: Numbers) -> float:
 
 
 def mc2(scores: Numbers, truthful: Numbers) -> float:
-    """Return the MC2-style metric: softmax mass on the truthful set (method, section 10).
+    """Return the MC2-style metric: softmax mass on the truthful set; otherwise as `mc1`.
 
-    The scores are means over tokens, so this is not comparable with an MC2 of summed
-    log-probabilities. Arguments, result and errors are as in `mc1`.
+    The scores are means over tokens, so this is not comparable with an MC2 of summed scores.
     """
     return _of_item(mc2_rows, scores, truthful)
 
 
 def mc3(scores: Numbers, truthful: Numbers) -> float:
-    """Return MC3: share of truthful candidates that score above all false ones (section 10).
-
-    Arguments, result and errors are as in `mc1`.
-    """
+    """Return MC3: share of truthful candidates that score above all false ones; as `mc1`."""
     return _of_item(mc3_rows, scores, truthful)
 
 
@@ -111,12 +104,9 @@ def mc1_by_depth(S: Float[np.ndarray, "items candidates depths"], truthful: Trut
 
 
 def pair_accuracy(ids: Sequence[str], corrects: Numbers) -> float:
-    """Return the share of pairs with both items right; a tie for first is not right.
+    """Return the share of pairs with both items right, nan without a pair; a tie is not right.
 
     Two items are a pair if their ids differ only in the suffix, as in `pair/017/a` (`pair_name`).
-
-    Returns:
-        A share in [0, 1]; nan without a pair.
     """
     right = dict(zip(ids, np.asarray(corrects, dtype=float) == 1, strict=True))
     pairs = dict.fromkeys(name for item in right if (name := pair_name(item)) is not None)
@@ -142,11 +132,8 @@ def fixed_and_broken(gains: Numbers) -> tuple[int, int]:
 def calibration_error(confidences: Numbers, corrects: Numbers) -> float:
     """Return the expected calibration error: sum of |accuracy - confidence| weighted by items.
 
-    It is over equal bins (a, b] of [0, 1]; 0 belongs to the first bin. Items whose confidence or
-    correctness is nan do not count; nan without items.
-
-    Raises:
-        InputError: Lengths differ, or a confidence is outside [0, 1].
+    It is over equal bins (a, b] of [0, 1]; 0 belongs to the first bin. Items with nan do not count;
+    nan without items.
     """
     p, right = np.asarray(confidences, dtype=float), np.asarray(corrects, dtype=float)
     if p.shape != right.shape or p.ndim != 1:

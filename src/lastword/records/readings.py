@@ -34,8 +34,8 @@ class AblatedRule:
     """Algorithm 1 with at most one component replaced.
 
     Attributes:
-        candidate_space: Items in the candidate-space regime (method, section 4): those with
-            d_eff > tau_dim, all (including n = 2, with the three gates), or none.
+        candidate_space: Items in the candidate-space regime: those with d_eff > tau_dim, all
+            (including n = 2, with the three gates), or none.
         dropped: Operators that are replaced by the base.
         invariant: Value used instead of every model's I(M); None for I(M).
     """
@@ -123,8 +123,7 @@ class Readings:
 def read(cell: Cell, theta: Theta, *, blind: bool = False) -> Readings:
     """Compute the readings of every answered item of a cell.
 
-    With `blind`, the trajectories without the question are used instead of those with it; items
-    that lack them get nan.
+    With `blind`, the trajectories without the question are used; items that lack them get nan.
 
     Raises:
         RecordError: A trajectory, t or I(M) is missing: the run did not read everything.

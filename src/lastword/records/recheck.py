@@ -31,11 +31,7 @@ _THRESHOLDS = {
 
 
 def recheck(cell: Cell, theta: Theta, invariant: float, depth: int) -> None:
-    """Check that the record of each item of a cell follows from its trajectory.
-
-    Raises:
-        RecordError: A record does not; the message has the first such item and the contradiction.
-    """
+    """Refuse a cell with a record that does not follow from its trajectory, and name it."""
     _require(cell, column(cell.items, "invariant") == invariant, "I(M) is not the run's")
     _check_stored(cell, theta, invariant, depth)
     readings = read(cell, theta)

@@ -69,11 +69,8 @@ WHOLE = Shard()
 class Run:
     """A cell's folder, locked and open for writing; use as a context manager.
 
-    Attributes:
-        info: The run, as in `run.json`.
-        shard: The items that are computed here.
-        failed: True for each stored item of the shard that failed, by index.
-        set_aside: Damaged parts, which are renamed and computed again.
+    `failed` is True for each stored item of the shard that failed, by index, and `set_aside` has
+    damaged parts, which are renamed and computed again.
     """
 
     cell: Path
@@ -201,14 +198,10 @@ def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 def merge(sources: Sequence[Path], out: Path | None = None) -> list[Run]:
-    """Copy the parts of one cell from several places into one folder.
+    """Copy the parts of one cell from several places into one folder; None counts them only.
 
     The sources are not changed. Nothing is written if two runs of a cell differ. The `missing`
     items of a run have no record in any source.
-
-    Args:
-        sources: Results folders of `lastword eval`, at any level.
-        out: Root of the joined cells; None counts the records of each cell where it is.
     """
     targets: dict[Path, list[Path]] = {}
     for cell in dict.fromkeys(chain.from_iterable(find_cells(s) for s in sources)):

@@ -30,9 +30,8 @@ def view(decision: Decision, theta: Theta | None = None) -> View:
 
     Its keys are those that pages read, and, as arrays, at the depths that were read (`depths`):
     `scores`, S in nats per token; `shares`, pi_l of Eq. 6; `blind_scores` and `blind_shares`
-    without the question, with no depths unless all were read [candidates, depths]. `window` has
-    the first and last depth of the interior window, and `deciding` the depths whose scores
-    decided; without Theta, the window is None and a mix has no deciding depths.
+    without the question, with no depths unless all were read [candidates, depths]. Without Theta,
+    `window` is None and a mix has no `deciding` depths.
     """
     S = decision.trajectory
     depth = S.shape[1] - 1

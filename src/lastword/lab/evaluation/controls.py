@@ -23,10 +23,8 @@ DRAWS = 4000
 class Placebo:
     """Random overrides, as many as the rule made, on random items and to random candidates.
 
-    Attributes:
-        overrides: Number of overrides.
-        gain: Their mean gain in MC1, in [-1, 1]; nan without an override.
-        p: Share of draws that gain at least what the rule gained; nan without an override.
+    `gain` is their mean gain in MC1, and `p` the share of draws that gain at least what the rule
+    gained; both are nan without an override.
     """
 
     overrides: int
@@ -38,15 +36,8 @@ class Placebo:
 class Controls:
     """Controls of the rule in one cell. Shares lie in [0, 1]; nan if the scores were not read.
 
-    Attributes:
-        base: Mean MC1 of the model's answers.
-        corrected: Mean MC1 of the corrected answers.
-        chance: Mean share of truths among the candidates.
-        placebo: Random overrides, as many as the rule's.
-        wordings: Mean MC1 of `shortest`, `longest`, `question-blind` and `anti-blind`.
-        fit: Conditional logits; None unless every depth was read with and without the question.
-        oracle: Share of items that at least one depth of S answers right.
-        blind_oracle: Share of items that at least one depth answers right without the question.
+    `fit` needs every depth with and without the question. The oracles are the shares of items that
+    some depth answers right, with and without it.
     """
 
     base: float

@@ -32,11 +32,7 @@ if TYPE_CHECKING:
 class RunResult:
     """The result of one start of a cell, or of a shard of it.
 
-    Attributes:
-        items: Number of items of this start, which may be those of a shard.
-        resumed: Number of these that an earlier start had done.
-        failed: Number of these that failed, now or earlier.
-        set_aside: Damaged parts that were renamed and computed again.
+    An earlier start had done `resumed` of its items; `set_aside` are damaged parts.
     """
 
     cell: Path
@@ -58,8 +54,7 @@ def evaluate(
     `advance` is called with the number of items done, at the start and after every group.
 
     Raises:
-        InputError: The template cannot be rendered, the chat template refuses every prompt, or the
-            correction's answers depend on the order of items.
+        InputError: A template cannot be rendered, or the answers depend on the order of items.
         CertificateError: The decider's certificate is for another template.
         RecordError: The cell has another run, or the disk fails.
         RunLockedError: Another process runs the same cell.
@@ -108,10 +103,7 @@ def run_info(decider: "Decider", work: Work, items: Sequence[Item]) -> RunInfo:
 def finished(options: LoadOptions, work: Work, out: Path, shard: Shard = WHOLE) -> RunResult | None:
     """Return the result of a start that has nothing to do, without loading the model.
 
-    Returns None if there is work, or if only the model can show that there is none.
-
-    Raises:
-        RecordError: The cell is of another schema.
+    The result is None if there is work, or if only the model can show that there is none.
     """
     cell = cell_folder(out, model_name(options.alias or options.label), work.name)
     if not (cell / RUN_FILE).is_file():

@@ -41,11 +41,7 @@ class Interval:
 class GridStatistics:
     """The deltas of all cells together.
 
-    Attributes:
-        cells: Number of cells with a delta.
-        interval: Bootstrap interval of the mean over cells; nan for fewer than `LEAST_CELLS`.
-        sign_p: p-value of the exact one-sided sign test.
-        negative: Number of cells with a negative delta.
+    The interval is nan for fewer than `LEAST_CELLS`; the exact sign test is one-sided.
     """
 
     cells: int
@@ -60,15 +56,12 @@ class Judgement:
     """The verdict on one cell, with its uncertainty.
 
     Attributes:
-        delta_mc1: Mean corrected minus base MC1, in [-1, 1].
-        interval_mc1: Its paired bootstrap interval over groups of items.
-        won: Number of groups of items with more fixed than broken; copies, and the two items of a
-            pair, form a group.
+        interval_mc1: The paired bootstrap interval of delta MC1 over groups of items.
+        won: Number of groups of items (copies, pairs) with more fixed than broken.
         p: p-value of McNemar's exact test over groups, two-sided.
         p_holm: p after Holm's correction over the cells judged together.
-        finding: `unclear` unless p after Holm's correction is below 0.05. Then `hurts`, or
-            `helps` if the gain beats the cell's controls, or else `gains`. `unlabelled` if no item
-            counts.
+        finding: `unclear` unless p_holm is below 0.05. Then `hurts`, or `helps` if the gain beats
+            the cell's controls, or else `gains`. `unlabelled` if no item counts.
         objection: The reason not to count a gain as help; empty if there is none.
     """
 
@@ -114,12 +107,7 @@ class Judgement:
 
 
 def bootstrap_mean(values: Values, resamples: int = ITEM_RESAMPLES) -> Interval:
-    """Return the percentile interval of the mean by the nonparametric bootstrap (fixed seed).
-
-    Args:
-        values: One value per item or cell; paired differences make it a paired bootstrap.
-        resamples: Number of samples of the same size that are drawn with replacement.
-    """
+    """Return the percentile interval of the mean by the nonparametric bootstrap (fixed seed)."""
     if not values.size:
         return Interval(float("nan"), float("nan"))
     middle = mean(values)
@@ -169,11 +157,8 @@ def judge(
 ) -> list[Judgement]:
     """Return a judgement of every cell, with Holm's correction over cells with items to judge.
 
-    Args:
-        cells: The cells.
-        objections: One reason per cell not to count its gain as help; an empty text for none.
-            Without this argument no cell gets `helps`.
-        others: p-values of other tests in the same report, which share Holm's correction.
+    Each cell has a reason not to count its gain as help, or an empty text; without `objections` no
+    cell gets `helps`. `others` are p-values of the same report, which share Holm's correction.
     """
     gains = [cell.gains("mc1") for cell in cells]
     grouped = [
@@ -219,13 +204,7 @@ def verdict_lines(judgement: Judgement, controls: str) -> list[str]:
 
 
 def verdict(gain: float, p: float, objection: str) -> Finding:
-    """Return the finding for a cell (method, section 15).
-
-    Args:
-        gain: Mean corrected minus base MC1; nan without items that count.
-        p: McNemar's p-value after Holm's correction over the cells judged together.
-        objection: The reason not to count a gain as help; empty if there is none.
-    """
+    """Return the finding for a cell, from its gain in MC1 and p after Holm (method, section 15)."""
     if np.isnan(p):
         return "unlabelled"
     if not p < 1 - LEVEL:

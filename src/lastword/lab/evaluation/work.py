@@ -17,8 +17,7 @@ class Work:
     """One benchmark with one template, and the readings of its items.
 
     Attributes:
-        blind: Readings after the blind prompt: `base` for depth L, `all` for every depth and T,
-            `none` for nothing.
+        blind: Readings after the blind prompt: those of depth L, of every depth and T, or none.
         methods: Other methods that score the items, by name (`lastword.methods.resolve`).
         record: Depths to read and record: `all` (with T), or only the ones that `decide`.
     """

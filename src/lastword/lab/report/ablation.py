@@ -42,8 +42,7 @@ class Effect:
 
     Attributes:
         label: Its name in tables.
-        deltas: Mean delta MC1 and delta MC2 of each cell, in [-1, 1] [2, cells]; nan if no item
-            counts.
+        deltas: Mean delta MC1 and delta MC2 of each cell, nan if no item counts [2, cells].
         value: Value of the swept constant; nan for a replaced component.
     """
 
@@ -101,8 +100,7 @@ def necessity(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
 def reading_table(cells: Sequence[Readings], theta: Theta) -> ReportTable | None:
     """Return the rule's effects with each reading of T and I(M) that the paper leaves open.
 
-    Readings of T need records with t by every reading, readings of I(M) runs with its values; None
-    if there are none (method, section 11). Those of the runs are marked.
+    The result is None if the records have none (method, section 11). Those of the runs are marked.
     """
     rule, switches, undefined = AblatedRule(theta), theta.invariant, [np.nan, np.nan]
 

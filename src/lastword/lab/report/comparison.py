@@ -66,11 +66,8 @@ _BESIDE_NOTES = (
 class Against(NamedTuple):
     """The comparison of a method with another on the items that both answered.
 
-    Attributes:
-        won: Number of items that only the method has right.
-        lost: Number of items that only the other has right.
-        p: p-value of McNemar's exact test, two-sided, over groups of items; nan against itself.
-        p_holm: p after Holm's correction over the methods of the cell.
+    `p` is of McNemar's exact test, two-sided, over groups of items; nan against itself. `p_holm` is
+    corrected over the methods of the cell.
     """
 
     won: int
@@ -85,7 +82,6 @@ class MethodResult:
 
     Attributes:
         items: Number of items that count for MC1 and have its scores.
-        delta_mc1: Mean MC1 minus the base's, on the same items.
         mc2: Mean MC2 of its scores as published, by log-sum-exp.
         mc2_normalised: Mean MC2 of its scores as means over tokens.
         base: The base that it is compared with: `base-mean`, `base-sum` or `base-bytes`.
@@ -107,10 +103,7 @@ class MethodResult:
 class Comparison:
     """Every method on one model and one benchmark.
 
-    Attributes:
-        standings: One result per method, in the order of the request.
-        controls: Mean MC1 by name of controls that never read the question, and of the oracles,
-            which are right if any depth ranks a truth first.
+    `controls` has mean MC1 of controls that never read the question, and of the oracles.
     """
 
     model: str

@@ -24,13 +24,9 @@ PerDepth = Float[np.ndarray, " depths"]
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain of the rule, or of one operator, in MC1, with and without the question.
+    """The gain in MC1 of TRACE or of one operator, with the question and without it.
 
-    Attributes:
-        name: `TRACE`, or the operator.
-        sighted: Mean gain over the base with the question, in [-1, 1].
-        blind: Mean gain of the same rule over the blind base, in [-1, 1].
-        interval: Paired bootstrap interval over items of the gain that needs the question.
+    `interval` is the paired bootstrap interval over items of the gain that needs the question.
     """
 
     name: str
@@ -48,11 +44,8 @@ class Gain:
 class Dependence:
     """One cell with and without the question, over its MC1 items that were read both ways.
 
-    Attributes:
-        items: Number of items that were read both ways.
-        sighted: MC1 of S at every depth, in [0, 1] [depths].
-        blind: MC1 of the blind S at every depth, in [0, 1] [depths].
-        gains: The gain of TRACE, then those of the operators, which sum to it.
+    `sighted` and `blind` are MC1 of S at every depth [depths]; the operators' gains sum to TRACE's,
+    which is first.
     """
 
     model: str
@@ -64,11 +57,7 @@ class Dependence:
 
 
 def dependence(cell: Cell, theta: Theta, *, sighted: Readings | None = None) -> Dependence | None:
-    """Return the comparison of a cell, without any certificate; None without blind readings.
-
-    Raises:
-        RecordError: The run did not read every depth and T.
-    """
+    """Return the comparison of a cell, without any certificate; None without blind readings."""
     if np.isnan(cell.scores["blind_t_scores"]).any(axis=1).all():
         return None
     sighted, blind = sighted or read(cell, theta), read(cell, theta, blind=True)
