@@ -44,9 +44,9 @@ def choose_threshold(
 ) -> float:
     """Return the threshold that maximises (F - K) / sqrt(F + K + 1); the larger one on ties.
 
-    F answers are corrected and K are broken, by a fit without them. With the worth of a right answer
-    to each option, F - K is the sum of all gains, F + K the sum of their squares, and 1 the square
-    of the largest loss.
+    F answers are corrected and K are broken, by a fit without them. With the worth of each right
+    answer, F - K is the sum of all gains, F + K the sum of their squares, and 1 the square of the
+    largest loss.
     """
     worth = np.ones(scores.shape[1]) if worth is None else worth
     right, before = scores.argmax(axis=1) == truths, base == truths

@@ -41,7 +41,7 @@ class TrajectoryProbe:
 
 
 def features_of(answer: Decision, tokens: Sequence[int]) -> Options:
-    """Return the features of an item's options, from its answer; InputError if a reading is missing.
+    """Return the features of the options of an answer; InputError if a reading is missing.
 
     The last features, S by layer and t, depend on the input; the others never do (`unread`).
     """

@@ -220,7 +220,7 @@ class Cell:
         """Mean MC1 of baselines that do not read the question, by name; nan if not recorded.
 
         `shortest` and `longest` choose by characters, so that they are equal for all models.
-        `question-blind` and `anti-blind` choose the highest and lowest score after the blind prompt.
+        `question-blind` and `anti-blind` choose by the scores after the blind prompt.
         """
         first, blind = self.mc1_places, self.scores["blind_scores"]
         scores = {
