@@ -115,9 +115,7 @@ def test_only_a_loopback_host_needs_no_token():
             Settings(host=host)
         assert Settings(host=host, token="x").token == "x"
     assert Settings(host="::1").loopback and Settings(host="localhost").loopback
-    with pytest.raises(InputError, match="empty"):
-        Settings(token=" ")
-    for token in ("a\nb", "schlüssel"):
+    for token in (" ", "a\nb", "schlüssel"):
         with pytest.raises(InputError, match="one line of ASCII"):
             Settings(token=token)
 

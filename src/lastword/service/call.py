@@ -20,27 +20,22 @@ class Call:
     """One request.
 
     Attributes:
-        request: The HTTP request.
         service: The service that received it.
+        id: The request's id, which the guard sets.
+        client: The connection, or the client that the proxy names (`Guard`).
+        size: Bytes of its body.
     """
 
-    request: Request
     service: Service
-
-    @property
-    def id(self) -> str:
-        """The request's id, which the guard sets."""
-        return str(self.request.scope["state"]["request"])
-
-    @property
-    def client(self) -> Hashable:
-        """The client: the connection, or the client that the proxy names (`Guard`)."""
-        return self.request.client
+    id: str
+    client: Hashable
+    size: int
 
 
 async def _call(request: Request) -> Call:
     """Return the call of a request; async, because FastAPI runs other functions in a thread."""
-    return Call(request, request.app.state.service)
+    service, size = request.app.state.service, len(await request.body())
+    return Call(service, request.state.request, request.client, size)
 
 
 ThisCall = Annotated[Call, Depends(_call)]

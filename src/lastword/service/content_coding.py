@@ -1,9 +1,13 @@
-"""A body's content coding: none, or zstd (RFC 8878) if a package can read it."""
+"""A body's content coding: none, or zstd (RFC 8878)."""
 
 import sys
-from types import ModuleType
 
 from lastword.service.refusal import Refusal
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 _WINDOW_LOG = 23  # the largest window in HTTP is 8 MiB (RFC 9659)
 
@@ -12,13 +16,12 @@ def decoded(body: bytes, coding: str, limit: int) -> bytes:
     """Return the decoded body, of at most `limit` bytes.
 
     Raises:
-        Refusal: Another coding, or no package for this one; more bytes; not one whole frame.
+        Refusal: Another coding; more bytes; not one whole frame.
     """
-    zstd = _zstd() if coding.lower() == "zstd" else None
-    if zstd is None:
+    if coding.lower() != "zstd":
         what = f"a body in the content-encoding {coding!r:.40} is not read here; send it plain"
         raise Refusal("unsupported_media_type", f"{what} (typesafe-sdk: compression=False)")
-    options = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
+    options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
     frame = zstd.ZstdDecompressor(options=options)
     try:
         plain: bytes = frame.decompress(body, max_length=limit + 1)
@@ -29,14 +32,3 @@ def decoded(body: bytes, coding: str, limit: int) -> bytes:
     if not frame.eof or frame.unused_data:
         raise Refusal("invalid_body", "the body is not one whole zstd frame")
     return plain
-
-
-def _zstd() -> ModuleType | None:
-    try:
-        if sys.version_info >= (3, 14):
-            from compression import zstd
-        else:
-            from backports import zstd
-    except ImportError:  # an installation without the extra `serve`, or a Python without zstd
-        return None
-    return zstd

@@ -253,20 +253,3 @@ class Oversight:
     def _log_unkept(self, error: DatabaseError) -> None:
         self._metrics.unkept.inc()
         self._log.failure(error, at="state", reason=str(error))  # it quotes no text of a request
-
-
-def oversee(
-    certificate: Certificate | None, settings: Settings, metrics: Metrics, log: Log
-) -> Oversight | None:
-    """Return the oversight of a service, or None without a certificate.
-
-    Raises:
-        InputError: An option needs a certificate and there is none, or the state is unusable.
-    """
-    if certificate is not None:
-        return Oversight(certificate, settings, metrics, log)
-    if settings.state is not None or settings.on_alarm != "log":
-        raise InputError(
-            "--state and --on-alarm need a certificate: give --certificate, or leave them out"
-        )
-    return None

@@ -94,14 +94,14 @@ class Passes:
         if len(orders) > 1:
             try:
                 return self._answer(orders)
-            except Exception as error:
+            except BaseException as error:  # other code may raise SystemExit
                 self._log.event("apart", items=len(orders), error=type(error).__name__)
         # Not inside `except`: the error would keep the failed pass in memory, which may be full.
         results: dict[Order, Any] = {}
         for order in orders:
             try:
                 results |= {} if order.future.done() else self._answer([order])
-            except BaseException as error:  # other code may raise SystemExit
+            except BaseException as error:
                 results[order] = self._as_refusal(error)
         return results
 

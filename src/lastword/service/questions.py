@@ -110,7 +110,7 @@ async def _plan(
         service.require_few_tokens(usage.input - usage.cached + usage.output, REQUEST_ITEMS)
         return works, usage
 
-    return await service.read(len(await call.request.body()), plan)
+    return await service.read(call.size, plan)
 
 
 def _refuse_near_miss(name: str, served: str) -> None:

@@ -16,7 +16,8 @@ Only the event loop's thread touches the queue. A cancelled order leaves it at o
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, zip_longest
@@ -118,16 +119,18 @@ class Line:
         choose: Function that returns those of the next orders that go together.
         run: Function that returns the result or the error of each order. An order that has none
             yet waits for its next turn, so a pass may end before its orders are done.
+        thread: Where both are called.
         most: Maximum number of orders per pass.
     """
 
     def __init__(
         self,
-        choose: Callable[[list[Order]], Awaitable[list[Order]]],
-        run: Callable[[list[Order]], Awaitable[Mapping[Order, Any]]],
+        choose: Callable[[list[Order]], list[Order]],
+        run: Callable[[list[Order]], Mapping[Order, Any]],
+        thread: Executor,
         most: int,
     ) -> None:
-        self._choose, self._run, self._most = choose, run, most
+        self._choose, self._run, self._thread, self._most = choose, run, thread, most
         self._queue, self._current = Queue(), list[Order]()
         self._work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -178,14 +181,15 @@ class Line:
         self._queue.discard(order)
 
     async def _serve(self) -> None:
+        in_thread = partial(asyncio.get_running_loop().run_in_executor, self._thread)
         while await self._work.wait():
             if not (orders := self._queue.next(self._most)):
                 self._work.clear()
                 continue
-            chosen = await self._choose(orders)
+            chosen = await in_thread(self._choose, orders)
             self._queue.take(chosen)
             self._current = [order for order in chosen if not order.future.done()]
-            results = await self._run(self._current) if self._current else {}
+            results = await in_thread(self._run, self._current) if self._current else {}
             for order in self._current:
                 if order.future.done():  # its request has ended
                     continue

@@ -97,19 +97,12 @@ def run(app: FastAPI) -> None:
         await server.run()
 
     raise_file_limit()
-    spare_the_model()
+    # A collection of half a million loaded objects takes 0.2 s, in which every thread waits.
+    gc.collect()
+    gc.freeze()
     asyncio.run(serve())
     if not app.state.service.ended:
         _leave()
-
-
-def spare_the_model() -> None:
-    """Exclude the loaded objects from garbage collection, for which every thread waits.
-
-    A collection of half a million objects takes 0.2 s, and a body of many entries causes several.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _leave() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import groupby
@@ -14,7 +14,7 @@ from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider
 from lastword.decide.questions_file import read_questions
 from lastword.decide.templates import template_of
-from lastword.errors import ItemError, TraceError
+from lastword.errors import InputError, ItemError, TraceError
 from lastword.files.strict_json import strict
 from lastword.model.weights.identity import model_name
 from lastword.records.decision import Decision
@@ -22,7 +22,7 @@ from lastword.records.view import item_text, page_item
 from lastword.service.application import Application
 from lastword.service.limits import CPU_TOKENS, LONG, characters, require_small
 from lastword.service.log import Log
-from lastword.service.oversight import oversee
+from lastword.service.oversight import Oversight
 from lastword.service.passes import Passes
 from lastword.service.queue import Line, Order
 from lastword.service.refusal import Refusal
@@ -63,17 +63,20 @@ class Service(Application):
             is_default = tracer.batch_tokens == tracer.model.batch_tokens
             if is_default and tracer.profile.device.type == "cpu":
                 tracer.batch_tokens = min(tracer.batch_tokens, CPU_TOKENS)
-        self.oversight = oversee(decider.certificate, settings, self.metrics, self.log)
+        certificate = decider.certificate
+        if certificate is None and (settings.state is not None or settings.on_alarm != "log"):
+            raise InputError(
+                "--state and --on-alarm need a certificate: give --certificate, or leave them out"
+            )
+        self.oversight = None
+        if certificate is not None:
+            self.oversight = Oversight(certificate, settings, self.metrics, self.log)
         # Long texts have a thread of their own, so that short ones do not wait for them.
         names = ("lastword-text", "lastword-long-text", "lastword-model")
         self._threads = [ThreadPoolExecutor(1, name) for name in names]
         self._text, self._long_text, model = self._threads
         self.passes = Passes(decider, self.metrics, self.log, settings.deadline_seconds)
-        self.line = Line(
-            partial(_in_thread, model, self.passes.choose),
-            partial(_in_thread, model, self.passes.run),
-            settings.batch_items,
-        )
+        self.line = Line(self.passes.choose, self.passes.run, model, settings.batch_items)
         self.metrics.served.labels(__version__, self.name).set(1)
         self.metrics.dropped_lines.set_function(lambda: self.log.dropped)
         self.metrics.oldest.set_function(self.line.oldest_seconds)
@@ -83,20 +86,15 @@ class Service(Application):
         """Log the certificate, or that there is none."""
         certificate = self.decider.certificate
         if certificate is None:
-            method = self.decider.method
-            what = f"every override by {method} is allowed, with no guarantee"
-            if method == "base":
-                what = (
-                    "No certificate loaded: decisions use the model's answers. /v1/correct applies "
-                    "corrections without a guarantee."
-                )
+            what = (
+                "corrections have no guarantee, and questions without one get the model's answers"
+            )
             self.log.event("uncertified", told=what)
-        else:
-            policy, date = asdict(certificate.policy), certificate.date
-            self.log.event("certified", **policy, date=date)
-            if self.settings.token is not None and self.settings.label_token is None:
-                what = "whoever may ask may label, and raise the alarm: give --label-token"
-                self.log.event("labels", told=what)
+            return
+        self.log.event("certified", **asdict(certificate.policy), date=certificate.date)
+        if self.settings.token is not None and self.settings.label_token is None:
+            what = "whoever may ask may label, and raise the alarm: give --label-token"
+            self.log.event("labels", told=what)
 
     @property
     def shadow(self) -> bool:
@@ -122,7 +120,8 @@ class Service(Application):
 
     async def read(self, size: int, work: Callable[[], Result]) -> Result:
         """Call a function that reads so many characters of text in a thread."""
-        return await _in_thread(self._long_text if size > LONG else self._text, work)
+        thread = self._long_text if size > LONG else self._text
+        return await asyncio.get_running_loop().run_in_executor(thread, work)
 
     async def correct(
         self, entries: Sequence[Entry], client: Hashable, *, batch: bool
@@ -239,18 +238,6 @@ class Service(Application):
             prompt=item.prompt,
             candidates=item.candidates,
         )
-
-
-async def _in_thread(thread: Executor, work: Callable[..., Result], *values: Any) -> Result:
-    def call() -> Result:
-        try:
-            return work(*values)
-        except Exception:
-            raise
-        except BaseException as error:  # SystemExit by other code would end the event loop
-            raise RuntimeError(f"{type(error).__name__} in a thread") from error
-
-    return await asyncio.get_running_loop().run_in_executor(thread, call)
 
 
 def _orders(works: Sequence[Query], client: Hashable, batch: bool) -> list[Order]:

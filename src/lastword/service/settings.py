@@ -81,8 +81,11 @@ class Settings:
         if self.keep_texts and self.state is None:
             raise InputError("--keep-texts needs a file to keep them in: give --state")
         tokens = [token.strip() for token in (self.token, self.label_token) if token is not None]
-        for token in tokens:
-            _require_sendable(token)
+        if any(not token or not token.isascii() or not token.isprintable() for token in tokens):
+            raise InputError(
+                "a token is one line of ASCII, because clients send it in a header; give one, or "
+                "none at all on loopback"
+            )
         if len(tokens) > len({*tokens}):
             raise InputError(
                 "--label-token equals --token, so clients that ask could also label: choose another"
@@ -109,10 +112,3 @@ class Settings:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
-
-
-def _require_sendable(token: str) -> None:
-    if not token:
-        raise InputError("the token is empty; give one, or none at all on loopback")
-    if not (token.isascii() and token.isprintable()):
-        raise InputError("the token must be one line of ASCII, because clients send it in a header")
