@@ -170,8 +170,9 @@ def _warned(result: "RunResult") -> "RunResult":
     """Print what the user should know of a result, and return it."""
     from lastword.records.info import read_run, uncertain_branches
 
-    for sentence in uncertain_branches([read_run(result.cell)]):
-        say(f"lastword: {sentence}")
+    if result.items > result.resumed:
+        for sentence in uncertain_branches([read_run(result.cell)]):
+            say(f"lastword: {sentence}")
     if not result.items:
         say(f"lastword: no items of {result.cell} fall to this shard")
     for torn in result.set_aside:
