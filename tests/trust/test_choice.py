@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy.special import softmax
 
 from lastword import Decider, Tracer
@@ -18,8 +19,7 @@ from lastword.lab.evaluation.work import Work
 from lastword.records.cells import load_records
 from lastword.text.items import Item
 from lastword.trust.certificate import Certificate
-from lastword.trust.certification import Outcome, read_sample
-from lastword.trust.claims import certify
+from lastword.trust.certification import outcome, read_sample
 from lastword.trust.terms import Terms
 from lastword.trust.words import summary
 
@@ -75,31 +75,25 @@ def test_by_default_all_methods_with_recorded_scores_are_tested(by_pmi):
 
 
 def test_methods_from_records_agree_with_their_definitions(by_pmi):
-    sample = read_sample(by_pmi, methods=None)
-    frame = load_records(by_pmi)
-    mean = np.mean([softmax(b) for b in frame["base_scores"]], axis=0)
-    bases, blind = frame["base_scores"], frame["blind_scores"]
-    for name, scores in {
-        "pmi@0.5": [b - 0.5 * q for b, q in zip(bases, blind, strict=True)],
-        "batch-calibrated": [softmax(b) - mean for b in bases],
+    items, frame = read_sample(by_pmi, methods=None).items, load_records(by_pmi)
+    bases, truths = np.stack(frame["base_scores"]), np.stack(frame["truthful"])
+    p, rows = softmax(bases, axis=1), np.arange(len(bases))
+    for name, u in {
+        "pmi@0.5": bases - 0.5 * np.stack(frame["blind_scores"]),
+        "batch-calibrated": p - p.mean(axis=0),
     }.items():
-        method = sample.items.methods[name]
-        rows = zip(scores, bases, frame["truthful"], strict=True)
-        for place, (u, b, truth) in enumerate(rows):
-            first, second = sorted(u)[-1], sorted(u)[-2]
-            assert method.margins[place] == pytest.approx(first - second)
-            assert method.overrides[place] == (np.argmax(u) != np.argmax(b))
-            assert method.mc1[place] == bool(truth[int(np.argmax(u))])
-            assert method.confidence[place] == pytest.approx(softmax(u).max())
-            assert sample.items.mc1_base[place] == bool(truth[int(np.argmax(b))])
+        method, ordered = items.methods[name], np.sort(u)
+        assert_allclose(method.margins, ordered[:, -1] - ordered[:, -2], rtol=1e-6, atol=1e-9)
+        assert_allclose(method.confidence, softmax(u, axis=1).max(axis=1))
+        assert (method.overrides == (u.argmax(axis=1) != bases.argmax(axis=1))).all()
+        assert (method.mc1 == truths[rows, u.argmax(axis=1)]).all()
+        assert (items.mc1_base == truths[rows, bases.argmax(axis=1)]).all()
         assert set(method.operators) == {name}
 
 
 def certified(runs: Path, methods: tuple[str, ...] | None) -> Certificate:
     """Return the certificate from records, as it is read back."""
-    sample = read_sample(runs, methods=methods)
-    finding = certify(sample.items, sample.scalar, Terms(0.1, methods=sample.methods))
-    certificate = Outcome(sample, finding).certificate
+    certificate = outcome(read_sample(runs, methods=methods), Terms(0.1)).certificate
     assert Certificate.from_dict(tomllib.loads(certificate.to_toml())) == certificate
     return certificate
 
@@ -136,12 +130,9 @@ def test_the_means_of_a_certificate_do_not_depend_on_new_items(tracer, questions
 
 
 def test_controls_are_tested_like_methods(by_pmi):
-    sample = read_sample(by_pmi, methods=("pmi@1",))
-    terms = Terms(0.1, methods=sample.methods)
-    finding = certify(sample.items, sample.scalar, terms)
-    finding = sample.controlled(finding)
+    finding = outcome(read_sample(by_pmi, methods=("pmi@1",)), Terms(0.1)).finding
     assert set(finding.controls) == {"shortest", "longest", "question-blind", "anti-blind"}
-    assert finding.controls["longest"] < finding.chosen.gain
+    assert finding.controls["longest"] < finding.chosen.gain and not finding.rivals
     # The summary begins with a control that gains as much.
     equal = replace(finding, controls={"longest": finding.chosen.gain})
     assert summary(equal, "m", "b")[0].startswith("Warning: longest would be certified")
@@ -151,8 +142,6 @@ def test_controls_are_tested_like_methods(by_pmi):
 def test_a_control_gains_as_much_if_the_wording_reveals_the_truth(tracer, questions, tmp_path):
     runs = recorded(tracer, questions, [LONGEST] * len(questions), tmp_path)
     sample = read_sample(runs, methods=("pmi@0.25", "pmi@0.5", "pmi@1"))
-    finding = certify(sample.items, sample.scalar, Terms(0.3, methods=sample.methods))
-    finding = sample.controlled(finding)
-    wrong = int((sample.items.mc1_base == 0).sum())
-    assert finding.controls["longest"] == wrong > 0
+    finding = outcome(sample, Terms(0.3)).finding
+    assert finding.controls["longest"] == int((sample.items.mc1_base == 0).sum()) > 0
     assert finding.chosen is None or "longest" in finding.rivals

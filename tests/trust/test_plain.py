@@ -1,6 +1,5 @@
 """Certificates of plain tables: their promises hold, and invalid tables are refused."""
 
-import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import CertificateError, InputError
+from lastword.model.weights.identity import text_digest
 from lastword.trust.certificate import Certificate
 from lastword.trust.predictions import (
     PredictionMonitor,
@@ -26,9 +26,7 @@ from lastword.trust.testing import paired_bound
 LABELS = ("a", "b", "c")
 
 
-def draw_rows(
-    count: int, seed: int, labelled: int | None = None, **more: str
-) -> list[dict[str, str]]:
+def draw_rows(count: int, seed: int, labelled: int = 10**6) -> list[dict[str, str]]:
     """Return rows, right with probability 0.7 + 0.3 confidence, with a rival's of 0.7."""
     draw, rows = np.random.default_rng(seed), []
     for place in range(count):
@@ -38,9 +36,9 @@ def draw_rows(
             "prediction": truth if right else "z",
             "rival": truth if rival else "y",
             "confidence": f"{sure:.6f}",
-            "truth": truth if labelled is None or place < labelled else "",
+            "truth": truth if place < labelled else "",
         }
-        rows.append(row | more)
+        rows.append(row)
     return rows
 
 
@@ -65,11 +63,8 @@ def test_rows_that_trained_the_system_prove_nothing():
     marked = [row | {"trained": "true"} for row in draw_rows(100, 9)]
     table = plain_table([row | {"trained": ""} for row in rows] + marked)
     assert "left out 100 rows that trained the system" in table.notes[-1]
-    alone = certify_plain(plain_table(rows), error=0.2).certificate
-    certificate = certify_plain(table, error=0.2).certificate
-    assert certificate.errors == alone.errors and table.labelled.sum() == 200
-    with pytest.raises(InputError, match="all rows with a truth trained the system"):
-        plain_table(marked)
+    alone, others = certify_plain(plain_table(rows), error=0.2), certify_plain(table, error=0.2)
+    assert others.errors == alone.errors and table.labelled.sum() == 200
 
 
 def test_copies_do_not_improve_the_bounds():
@@ -98,8 +93,7 @@ def test_share_and_errors_by_class_agree_with_the_rows():
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     path = tmp_path / "ours.jsonl"
-    rows = draw_rows(800, 6, labelled=600)
-    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    path.write_text("\n".join(map(json.dumps, draw_rows(800, 6, labelled=600))), encoding="utf-8")
     return path
 
 
@@ -124,11 +118,11 @@ def test_a_written_certificate_is_read_back_and_edited_ones_are_refused(table, t
     *passed, last = [rung.errors.p(0.15) <= 0.05 for rung in finding.automation.rungs]
     assert passed and all(passed) and not last  # the first failure ends the tests
     read = Certificate.read(out)
-    assert read == finding or replace(read, date=finding.date) == finding
-    text = out.read_text(encoding="utf-8")
-    (tmp_path / "other.toml").write_text(text.replace("share = 0.0", "share = 0.1", 1))
+    assert replace(read, date=finding.date) == finding
+    table = finding.to_dict()
+    table["automation"]["rungs"][0]["share"] += 0.1
     with pytest.raises(CertificateError, match="edited by hand"):
-        Certificate.read(tmp_path / "other.toml")
+        Certificate.from_dict(table)
 
 
 def test_a_promise_that_the_counts_do_not_give_is_refused(table):
@@ -139,8 +133,7 @@ def test_a_promise_that_the_counts_do_not_give_is_refused(table):
     content = certificate.to_dict()
     content["worth"] |= {"net_at_least": 0.5}
     del content["digest"]
-    text = json.dumps(content, sort_keys=True)
-    content["digest"] = hashlib.sha256(text.encode()).hexdigest()
+    content["digest"] = text_digest(json.dumps(content, sort_keys=True))
     with pytest.raises(CertificateError, match="edited by hand"):
         Certificate.from_dict(content)
 
@@ -162,8 +155,6 @@ def test_a_monitor_counts_given_and_labelled_answers_and_alarms(monitor):
     for _ in range(100):
         monitor.see({"prediction": "a", "truth": "b", "confidence": "1"})
     assert not state.alarm and monitor.state.alarm and monitor.drift.warned == {"confidence"}
-    with pytest.raises(InputError, match="needs a confidence"):
-        monitor.see(right)
 
 
 @pytest.mark.parametrize("shared", [{"group": "x"}, {"text": "One  text!"}, {"text": "one TEXT"}])
@@ -175,7 +166,7 @@ def test_a_monitor_counts_rows_of_a_group_or_text_once(monitor, shared):
 
 
 @pytest.mark.parametrize("name", ["stream.jsonl", "stream.csv", "-"])
-def test_monitor_reads_the_table_that_certify_reads(table, tmp_path, monkeypatch, name):
+def test_monitor_reads_the_table_that_certify_reads(tmp_path, name):
     out, named = tmp_path / "certificate.toml", tmp_path / "named.csv"
     rows = [row | {"y": row["prediction"]} for row in draw_rows(400, 6)]
     keys = ["truth", "confidence", "y"]
@@ -186,15 +177,15 @@ def test_monitor_reads_the_table_that_certify_reads(table, tmp_path, monkeypatch
     objects = "\n\n".join(json.dumps({key: row[key] for key in keys}) for row in rows)
     text = named.read_text() if name.endswith("csv") else objects
     (path := tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
-    more = {"input": path.read_bytes()} if name == "-" else {}
-    done = run("monitor", out, "-" if name == "-" else path, "--json", **more)
+    source = "-" if name == "-" else path
+    done = run("monitor", out, source, "--json", input=path.read_bytes())
     assert done.exit_code == 0, done.output
     counts, certificate = json.loads(done.stdout), Certificate.read(out)
     given = [r for r in rows if float(r["confidence"]) >= certificate.threshold]
     assert (counts["read"], counts["given"], counts["labelled"]) == (400, len(given), len(given))
     assert counts["wrong"] == sum(r["y"] != r["truth"] for r in given)
-    wrong = [{"y": "z", "truth": "a", "confidence": 1} for _ in range(300)]
-    done = run("monitor", out, input="\n".join(map(json.dumps, wrong)))
+    wrong = json.dumps({"y": "z", "truth": "a", "confidence": 1})
+    done = run("monitor", out, input=f"{wrong}\n" * 300)
     assert done.exit_code == 3 and done.stdout.startswith("ALARM: more than 15%")
 
 
@@ -226,12 +217,12 @@ def test_a_monitor_refuses_what_certify_refuses(monitor, tmp_path, line, message
         ("prediction,truth,confidence\na,a,high\n", "row 1: 'confidence' is 'high'"),
         ("prediction,truth,confidence\na,a,nan\n", "expected a finite number"),
         ("prediction,truth,rival\na,a,\n", "'rival' is empty"),
+        ("prediction,truth,trained\na,a,true\n", "all rows with a truth trained the system"),
     ],
 )
 def test_invalid_tables_are_refused(tmp_path, text, words):
-    path = tmp_path / "t.csv"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match=words.replace("(", r"\(")):
+    (path := tmp_path / "t.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=words):
         read_plain(path)
 
 
@@ -246,7 +237,7 @@ def test_predictions_that_differ_only_in_spelling_are_noted() -> None:
 def test_a_certificate_names_the_answerer_of_all_labelled_rows(answerers, known) -> None:
     rows = [{"prediction": "a", "truth": "a", "answerer": name} for name in answerers]
     unlabelled = {"prediction": "a", "truth": "", "answerer": "other"}
-    assert certify_plain(plain_table([*rows, unlabelled])).certificate.subject.answerer == known
+    assert plain_table([*rows, unlabelled]).subject.answerer == known
 
 
 def test_answers_that_decide_wrote_are_recognised() -> None:
