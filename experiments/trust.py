@@ -23,12 +23,13 @@ from scipy.stats import binom
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from populations import Kind, at, changed, labelled, log_wealth
+from populations import Kind, at, changed, labelled
 
 from lastword.trust.automation import Automation, climb, quantiles, rungs
 from lastword.trust.claims import certify
 from lastword.trust.drift import Drift
 from lastword.trust.labelled import Labelled
+from lastword.trust.monitor import BETS
 from lastword.trust.policy import BATCH, CERTIFIABLE, OFF, Policy, family
 from lastword.trust.terms import Terms
 from lastword.trust.testing import at_least, holm
@@ -66,6 +67,14 @@ class Population:
 
     def broken(self, policy: Policy) -> float:
         return float(self.shares[changed(self.types, policy)[1]].sum())
+
+
+def log_wealth(broken: Any, labelled: Any, alpha: float) -> np.ndarray:
+    """Return the log of the mean over lambda of prod (1 + lambda (X - alpha)), from the start."""
+    lost = np.asarray(broken)[..., None]
+    good = np.asarray(labelled)[..., None] - lost
+    each = lost * np.log1p(BETS / alpha * (1 - alpha)) + good * np.log1p(-BETS)
+    return np.asarray(np.logaddexp.reduce(each, axis=-1) - np.log(len(BETS)))
 
 
 def main() -> None:

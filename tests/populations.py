@@ -10,7 +10,6 @@ from lastword.trust.certificate import Certificate
 from lastword.trust.claims import Trial
 from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Answers, Labelled
-from lastword.trust.monitor import BETS
 from lastword.trust.policy import TRACE, Policy, family
 from lastword.trust.subject import Subject
 from lastword.trust.terms import Terms
@@ -103,11 +102,3 @@ def in_groups(items: Labelled, size: int) -> Labelled:
     """Return copies of every item, each item's copies in one group."""
     copies = np.repeat(np.arange(len(items)), size)
     return replace(at(items, copies), groups=copies)
-
-
-def log_wealth(broken: Any, labelled: Any, alpha: float) -> np.ndarray:
-    """Return the log of the mean over lambda of prod (1 + lambda (X - alpha)), from the start."""
-    lost = np.asarray(broken)[..., None]
-    good = np.asarray(labelled)[..., None] - lost
-    each = lost * np.log1p(BETS / alpha * (1 - alpha)) + good * np.log1p(-BETS)
-    return np.asarray(np.logaddexp.reduce(each, axis=-1) - np.log(len(BETS)))

@@ -83,12 +83,12 @@ def test_testing_every_rung_by_itself_would_be_false_too_often():
 @pytest.mark.parametrize("size", [2, 5])
 def test_copies_prove_nothing_more(size):
     confidence, wrong = draw(150, np.random.default_rng(2))
-    groups = np.repeat(np.arange(150), size)
-    alone = climb(rungs(confidence, wrong, np.arange(150), quantiles(confidence)), 0.2, 0.05)
-    copies = np.repeat(confidence, size), np.repeat(wrong, size), groups
-    copied = climb(rungs(*copies, quantiles(confidence)), 0.2, 0.05)
-    proven = [Automation(0.2, steps).rung(0.05) for steps in (copied, alone)]
-    shares = [0.0 if rung is None else rung.share for rung in proven]
+    shares = []
+    for copies in (size, 1):
+        groups = np.repeat(np.arange(150), copies)
+        steps = rungs(confidence[groups], wrong[groups], groups, quantiles(confidence))
+        rung = Automation(0.2, climb(steps, 0.2, 0.05)).rung(0.05)
+        shares.append(0.0 if rung is None else rung.share)
     assert shares[0] <= shares[1] > 0
 
 
@@ -116,20 +116,16 @@ def test_the_ladder_has_the_largest_expected_share():
     pool, error, level, rows = rng.random(500), 0.1, 0.05, 60
     ordered = fit_wrong[np.argsort(-fit)]
     ladder = plan(curve(fit, fit_wrong, np.arange(80)), pool, rows=rows, error=error, level=level)
-    passes = {}
+    passes, values = {}, {}
     for last in range(1, 21):
         for rung in range(1, last + 1):
             labels, top = int(rows * rung / last + 1e-9), 4 * rung
-            critical = max((w for w in range(labels) if binom.cdf(w, labels, error) <= level),
-                           default=-1)  # fmt: skip
+            allowed = [w for w in range(labels) if binom.cdf(w, labels, error) <= level]
             count = int(ordered[:top].sum())
-            chance = betabinom.cdf(critical, labels, count + 0.5, top - count + 0.5)
-            passes[rung, last] = float(chance) if critical >= 0 else 0.0
-    values = {}
-    for last in range(1, 21):
+            chance = betabinom(labels, count + 0.5, top - count + 0.5)
+            passes[rung] = float(chance.cdf(allowed[-1])) if allowed else 0.0
         for first in range(1, last + 1):
-            least = [min(passes[s, last] for s in range(first, t + 1))
-                     for t in range(first, last + 1)]  # fmt: skip
+            least = [min(passes[s] for s in range(first, t + 1)) for t in range(first, last + 1)]
             values[first, last] = (first * least[0] + sum(least[1:])) / 20
     first, last = max(values, key=values.__getitem__)
     assert ladder.expected == pytest.approx(values[first, last])

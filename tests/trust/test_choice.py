@@ -76,10 +76,10 @@ def test_by_default_all_methods_with_recorded_scores_are_tested(by_pmi):
 
 def test_methods_from_records_agree_with_their_definitions(by_pmi):
     items, frame = read_sample(by_pmi, methods=None).items, load_records(by_pmi)
-    bases, truths = np.stack(frame["base_scores"]), np.stack(frame["truthful"])
+    bases, truths = np.array([*frame["base_scores"]]), np.array([*frame["truthful"]])
     p, rows = softmax(bases, axis=1), np.arange(len(bases))
     for name, u in {
-        "pmi@0.5": bases - 0.5 * np.stack(frame["blind_scores"]),
+        "pmi@0.5": bases - 0.5 * np.array([*frame["blind_scores"]]),
         "batch-calibrated": p - p.mean(axis=0),
     }.items():
         method, ordered = items.methods[name], np.sort(u)

@@ -39,32 +39,20 @@ def test_ranks_of_exchangeable_values_are_uniform(values):
     assert kstest([test.see(v) for v in drawn[100:]], "uniform").pvalue > 0.001
 
 
-def test_a_resumed_test_continues_with_its_state():
-    rng = np.random.default_rng(4)
-    reference = {"confidence": rng.random(30), "d_eff": rng.random(30)}
-    stream = [{"confidence": rng.random(), "d_eff": rng.random()} for _ in range(60)]
-    whole, first, second = (Drift(reference, 0.05) for _ in range(3))
-    for place, values in enumerate(stream):
-        whole.see(values)
-        if place == 25:
-            before = {n: [v[n] for v in stream[:25]] for n in reference}
-            second.follow(before, first.state(), anew=True)
-        (first if place < 25 else second).see(values)
-    assert second.state() == whole.state()
-    assert whole.state()["wealth"] != first.state()["wealth"]
-
-
-def test_two_tests_that_follow_each_other_equal_one():
+def test_tests_that_follow_each_other_or_start_anew_equal_one():
     rng = np.random.default_rng(8)
     reference = {"confidence": rng.random(30), "d_eff": rng.random(30)}
-    whole, *pair = (Drift(reference, 0.05) for _ in range(3))
+    whole, *pair, late = (Drift(reference, 0.05) for _ in range(4))
+    so_far: dict[str, list[float]] = {name: [] for name in reference}
     for place in range(40):
         values = {"confidence": rng.random(), **({"d_eff": rng.random()} if place % 3 else {})}
         one, other = pair[place % 2], pair[(place + 1) % 2]
         whole.see(values)
         one.see(values)
-        assert other.follow({name: [value] for name, value in values.items()}, one.state())
-        assert one.state() == other.state() == whole.state()
+        new = {name: [value] for name, value in values.items()}
+        so_far = {name: each + new.get(name, []) for name, each in so_far.items()}
+        assert other.follow(new, one.state()) and late.follow(so_far, one.state(), anew=True)
+        assert one.state() == other.state() == late.state() == whole.state()
     whole.see({"confidence": 0.5})
     assert not pair[0].follow({}, whole.state())  # it missed one value
 
