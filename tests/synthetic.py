@@ -6,19 +6,19 @@ question and one candidate of each cell contain text that must be escaped.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import softmax
 
 from lastword.records import cells as stored
 from lastword.records.cells import Cell
-from lastword.records.columns import COLUMNS, to_frame, to_table
+from lastword.records.columns import COLUMNS, row_of, to_frame, to_table
+from lastword.records.decision import Decision
 from lastword.records.info import SCHEMA, cell_folder
-from lastword.records.metrics import mc1, mc2, mc3
 from lastword.records.store import Run
 from lastword.rule import geometry, router
 from lastword.rule.operators import Ruling
@@ -28,6 +28,9 @@ from lastword.text.prompt_template import Blind
 WORDS = (
     "the moon is made of rock and old light that no clock ever sold twice to a quiet river".split()
 )
+
+
+FAILURE = "700 prompt tokens do not fit the context of 512"
 
 
 @dataclass(frozen=True)
@@ -60,19 +63,21 @@ def synthetic_cell(
         blind: As in `lastword eval --blind`; with "all" it lacks the rise of the truth.
     """
     rng = np.random.default_rng([seed, *model.encode(), *benchmark.encode()])
-    theta = theta or Theta()
     rows = []
     for place, shape in enumerate(_shapes(benchmark, items, rng)):
-        row = _text(shape, place, rng) | {"benchmark": benchmark, "kind": shape.kind}
-        row |= {"place": place}
-        rows.append(row | (_failure() if place < failed else _read(row, depth, blind, rng)))
-    for row in rows:
-        if row["error"] is None:
-            row |= _decide(row, invariant, theta)
-            row |= _score(row)
+        text = _text(shape, place, rng) | {"benchmark": benchmark, "kind": shape.kind}
+        text |= {"place": place}
+        if place < failed:
+            rows.append(text | {"error": FAILURE, "seconds": 0.0})
+            continue
+        read = _read(text["truthful"], depth, blind, rng)
+        trajectory = geometry.Trajectory(read.pop("trajectory"), read.pop("t_scores"))
+        ruling = router.next_step(trajectory, invariant, theta or Theta())
+        assert isinstance(ruling, Ruling)
+        decision = Decision.of(ruling, trajectory, invariant=invariant, **text, **read)
+        rows.append(row_of(decision) | {"error": None})
     # The same form as `load_records` returns.
-    info = {"model": model, "template": {"name": "synthetic"}}
-    return to_frame(to_table(rows), info)
+    return to_frame(to_table(rows), {"model": model, "template": {"name": "synthetic"}})
 
 
 def synthetic_grid(
@@ -180,20 +185,16 @@ def _text(shape: Shape, place: int, rng: np.random.Generator) -> dict[str, Any]:
         "prompt": f"Q: {question}\nA:",
         "question": question,
         "prompt_tokens": len(question.split()) + 4,
-        "candidates": candidates,
-        "candidate_tokens": [len(c.split()) for c in candidates],
-        "truthful": [bool(order[i] < shape.truths) for i in range(shape.candidates)],
+        "candidates": tuple(candidates),
+        "candidate_tokens": tuple(len(c.split()) for c in candidates),
+        "truthful": tuple(bool(order[i] < shape.truths) for i in range(shape.candidates)),
     }
 
 
-def _failure() -> dict[str, Any]:
-    return {"error": "700 prompt tokens do not fit the context of 512", "seconds": 0.0}
-
-
 def _read(
-    row: dict[str, Any], depth: int, blind: Blind, rng: np.random.Generator
+    truthful: Sequence[bool], depth: int, blind: Blind, rng: np.random.Generator
 ) -> dict[str, Any]:
-    truth = np.array(row["truthful"], dtype=float)[:, None]
+    truth = np.array(truthful, dtype=float)[:, None]
     at = np.linspace(0, 1, depth + 1)
     level = rng.choice([-0.6, -3.0, -3.0, -3.0])
     wording = rng.normal(0, 1.2, (len(truth), 1))
@@ -204,62 +205,19 @@ def _read(
     S = slope + spread * ((1 - at) * wording + walk + rng.normal(2, 2) * bump * truth)
     S = np.minimum(S, -0.01)
     read = {
-        "trajectory": S.tolist(),
-        "t_scores": (S[:, -1] + rng.normal(0.2, 0.5, len(S)) + 0.5 * truth[:, 0]).tolist(),
-        "blind_scores": (S[:, 0] + rng.normal(0, 0.5, len(S))).tolist()
-        if blind == "base"
-        else None,
+        "trajectory": S,
+        "t_scores": S[:, -1] + rng.normal(0.2, 0.5, len(S)) + 0.5 * truth[:, 0],
+        "blind_scores": S[:, 0] + rng.normal(0, 0.5, len(S)) if blind == "base" else None,
         "seconds": float(rng.uniform(0.01, 0.1)),
-        "truncated": 0,
-        "boundary_moved": False,
-        "error": None,
     }
-    if blind == "all":
-        read |= _read_blind(S, slope + spread * (1 - at) * wording, rng)
-    return read
-
-
-def _read_blind(S: np.ndarray, slope: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
-    """Return a reading without the rise of the truth; at depth 0 both readings are equal."""
-    B = np.minimum(slope + np.cumsum(rng.normal(0, 0.35, S.shape), axis=1), -0.01)
+    if blind != "all":
+        return read
+    # Without the rise of the truth; at depth 0 both readings are equal.
+    B = slope + spread * (1 - at) * wording + np.cumsum(rng.normal(0, 0.35, S.shape), axis=1)
+    B = np.minimum(B, -0.01)
     B[:, 0] = S[:, 0]
     t = B[:, -1] + rng.normal(0.2, 0.5, len(B))
-    return {
-        "blind_scores": B[:, -1].tolist(),
-        "blind_trajectory": B.tolist(),
-        "blind_t_scores": t.tolist(),
-    }
-
-
-def _decide(row: dict[str, Any], invariant: float, theta: Theta) -> dict[str, Any]:
-    S, t = np.array(row["trajectory"]), np.array(row["t_scores"])
-    b = S[:, -1]
-    ruling = router.next_step(geometry.Trajectory(S, t), invariant, theta)
-    assert isinstance(ruling, Ruling)
-    return {
-        "d_eff": ruling.d_eff,
-        "invariant": invariant,
-        "regime": ruling.regime,
-        "operator": ruling.operator,
-        "decisive_layer": ruling.decisive_layer,
-        "lambda": ruling.mixing,
-        "gates": json.dumps({n: gate.to_dict() for n, gate in ruling.gates.items()}),
-        "scores": ruling.scores.tolist(),
-        "probabilities": softmax(ruling.scores).tolist(),
-        "base_scores": b.tolist(),
-        "index": int(np.argmax(ruling.scores)),
-        "base_index": int(np.argmax(b)),
-        "tied": len(geometry.tied_first(ruling.scores)) > 1,
-    }
-
-
-def _score(row: dict[str, Any]) -> dict[str, Any]:
-    values = {}
-    for name, metric in {"mc1": mc1, "mc2": mc2, "mc3": mc3}.items():
-        if row["kind"] in (None, "mc1" if name == "mc1" else "mc2"):
-            values[f"{name}_base"] = metric(row["base_scores"], row["truthful"])
-            values[name] = metric(row["scores"], row["truthful"])
-    return values
+    return read | {"blind_scores": B[:, -1], "blind_trajectory": B, "blind_t_scores": t}
 
 
 def _as_written(row: dict[str, Any]) -> dict[str, Any]:

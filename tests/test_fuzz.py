@@ -52,7 +52,6 @@ from lastword.tryout.labels import read_labels
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 CORPUS = DirectoryBasedExampleDatabase(Path(__file__).with_name("corpus"))
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 ROWS = [
     {"id": n, "text": f"my parcel {n} is late, größe {n * 1.5}", "label": "ab"[n % 2], "n": n % 3}
     for n in range(12)
@@ -116,7 +115,26 @@ def disturb(draw: Callable[..., Any], value: Any) -> Any:
     return value
 
 
-# Valid files
+def parsed_or_raw(draw: Callable[..., Any], value: Any, raw: bytes) -> bytes:
+    """Return a file in which a value is replaced, or some bytes."""
+    if draw(st.booleans()):
+        return json.dumps(disturb(draw, value)).encode("utf-8", "replace")
+    return damage(draw, raw)
+
+
+class suppress_trace_error(suppress):  # noqa: N801 - like `suppress`
+    """Suppress a TraceError; its message must be one line."""
+
+    def __init__(self) -> None:
+        super().__init__(TraceError)
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        if isinstance(error, TraceError):
+            assert str(error) and "\n" not in str(error)
+        return super().__exit__(kind, error, trace)
+
+
+# Readers
 
 
 @cache
@@ -127,10 +145,70 @@ def model() -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+def damaged_model(draw: Callable[..., Any], folder: Path, name: str) -> str:
+    """Write a model's files, of which one is damaged, and return their folder."""
+    for other, raw in model().items():
+        if other == name:
+            raw = parsed_or_raw(draw, json.loads(raw), raw)
+        (folder / other).write_bytes(raw)
+    return str(folder)
+
+
+def read_config(draw: Callable[..., Any], folder: Path) -> None:
+    name = damaged_model(draw, folder, "config.json")
+    with suppress_trace_error():
+        read_invariant(folder, theta=Theta())
+    with suppress_trace_error():
+        loading.load(LoadOptions(name))
+
+
+def read_tokens(draw: Callable[..., Any], folder: Path) -> None:
+    file = draw(st.sampled_from(["tokenizer.json", "tokenizer_config.json"]))
+    name = damaged_model(draw, folder, file)
+    with suppress_trace_error():
+        require_settled(loading.load_tokenizer(LoadOptions(name)))
+
+
 @cache
 def gguf() -> bytes:
     path = gguf_files.write(Path(mkdtemp()) / "m.gguf", gguf_files.build("llama"))
     return path.read_bytes()
+
+
+def read_gguf(draw: Callable[..., Any], folder: Path) -> None:
+    raw, head = gguf(), draw(st.sampled_from([400, 4000, 40_000]))
+    (path := folder / "m.gguf").write_bytes(damage(draw, raw[:head]) + raw[head:])
+    with suppress_trace_error():
+        read_header(path)
+
+
+@cache
+def table(ending: str) -> bytes:
+    frame, out = pd.DataFrame(ROWS), io.BytesIO()
+    if ending == "xlsx":
+        frame.to_excel(out, index=False)
+    elif ending == "parquet":
+        frame.to_parquet(out)
+    elif ending == "jsonl":
+        frame.to_json(out, orient="records", lines=True)
+    else:
+        frame.to_csv(out, index=False, sep="\t" if ending == "tsv" else ",")
+    return out.getvalue()
+
+
+def read_table(ending: str) -> Callable[[Callable[..., Any], Path], None]:
+    def check(draw: Callable[..., Any], folder: Path) -> None:
+        path, raw = folder / f"t.{ending}", table(ending)
+        damaged = ending == "jsonl" and parsed_or_raw(draw, ROWS, raw) or damage(draw, raw)
+        path.write_bytes(damaged)
+        encoding = draw(st.sampled_from([None, None, "utf-8", "cp1252", "gb18030", "none"]))
+        with suppress_trace_error():
+            read_rows(path, encoding=encoding)
+        for read in (read_labels, read_items):
+            with suppress_trace_error():
+                read(path)
+
+    return check
 
 
 @cache
@@ -142,77 +220,10 @@ def valid_certificate() -> Certificate:
 
 
 @cache
-def table(ending: str) -> bytes:
-    frame, out = pd.DataFrame(ROWS), io.BytesIO()
-    if ending == "xlsx":
-        frame.to_excel(out, index=False)
-    elif ending == "parquet":
-        frame.to_parquet(out)
-    elif ending == "jsonl":
-        out.write(b"".join(json.dumps(row).encode() + b"\n" for row in ROWS))
-    else:
-        out.write(frame.to_csv(index=False, sep="\t" if ending == "tsv" else ",").encode())
-    return out.getvalue()
-
-
-@cache
 def probe() -> Probe:
     rng = np.random.default_rng(0)
     fit = fit_state(rng.standard_normal((12, 3, 2, 4)).astype(np.float32), ["a", "b"] * 6)
     return Probe(Choice("?", ["a", "b"]), "plain", Subject("m"), fit.probe, 12)
-
-
-# Readers
-
-
-def read_table(ending: str) -> Callable[[Callable[..., Any], Path], None]:
-    def check(draw: Callable[..., Any], folder: Path) -> None:
-        path = folder / f"t.{ending}"
-        raw = table(ending)
-        if ending == "jsonl" and draw(st.booleans()):
-            raw = json.dumps(disturb(draw, ROWS)).encode("utf-8", "replace")
-        else:
-            raw = damage(draw, raw)
-        path.write_bytes(raw)
-        encoding = draw(st.sampled_from([None, None, "utf-8", "cp1252", "gb18030", "none"]))
-        for read in (
-            lambda: read_rows(path, encoding=encoding),
-            lambda: read_labels(path),
-            lambda: read_items(path),
-        ):
-            with suppress_trace_error():
-                read()
-
-    return check
-
-
-def read_config(draw: Callable[..., Any], folder: Path) -> None:
-    config = disturb(draw, json.loads(model()["config.json"]))
-    write_model(folder, {"config.json": json.dumps(config).encode("utf-8", "replace")})
-    with suppress_trace_error():
-        read_invariant(folder, theta=Theta())
-    with suppress_trace_error():
-        loading.load(LoadOptions(str(folder)))
-
-
-def read_tokens(draw: Callable[..., Any], folder: Path) -> None:
-    name = draw(st.sampled_from(["tokenizer.json", "tokenizer_config.json"]))
-    raw = model()[name]
-    if draw(st.booleans()):
-        raw = json.dumps(disturb(draw, json.loads(raw))).encode("utf-8", "replace")
-    else:
-        raw = damage(draw, raw)
-    write_model(folder, {name: raw})
-    with suppress_trace_error():
-        require_settled(loading.load_tokenizer(LoadOptions(str(folder))))
-
-
-def read_gguf(draw: Callable[..., Any], folder: Path) -> None:
-    raw = gguf()
-    head = draw(st.sampled_from([400, 4000, 40_000]))
-    (path := folder / "m.gguf").write_bytes(damage(draw, raw[:head]) + raw[head:])
-    with suppress_trace_error():
-        read_header(path)
 
 
 def read_certificate(draw: Callable[..., Any], folder: Path) -> None:
@@ -249,8 +260,7 @@ def read_probe(draw: Callable[..., Any], folder: Path) -> None:
 
 def read_question(draw: Callable[..., Any], folder: Path) -> None:
     path = folder / f"q.{draw(st.sampled_from(['json', 'yaml']))}"
-    text = json.dumps(disturb(draw, QUESTIONS)).encode()
-    path.write_bytes(text if draw(st.booleans()) else damage(draw, text))
+    path.write_bytes(parsed_or_raw(draw, QUESTIONS, json.dumps(QUESTIONS).encode()))
     with suppress_trace_error():
         read_questions(path)
 
@@ -262,23 +272,6 @@ def read_predictions(draw: Callable[..., Any], folder: Path) -> None:
     (path := folder / "answers.jsonl").write_bytes(text.encode("utf-8", "replace"))
     with suppress_trace_error():
         read_plain(path)
-
-
-class suppress_trace_error(suppress):  # noqa: N801 - like `suppress`
-    """Suppress a TraceError; its message must be one line."""
-
-    def __init__(self) -> None:
-        super().__init__(TraceError)
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
-        if isinstance(error, TraceError):
-            assert str(error) and "\n" not in str(error)
-        return super().__exit__(kind, error, trace)
-
-
-def write_model(folder: Path, files: dict[str, bytes]) -> None:
-    for name, raw in (model() | files).items():
-        (folder / name).write_bytes(raw)
 
 
 # Readers with their numbers of examples on every change and at night.

@@ -56,8 +56,6 @@ LEFT_OUT = {
     "python experiments/": "it takes an hour; its results are in the repository, with tests",
 }
 
-# Commands on several pages without files for later commands: they run only on the first page.
-ONCE = ("lastword demo", "lastword try examples/tickets.csv")
 TICKETS = 60  # rows of a page's examples/tickets.csv, enough for a certificate
 MORE_TICKETS = {"docs/probes.md": 100}
 
@@ -74,15 +72,6 @@ def left_out(text: str) -> str | None:
 
 def typed(page: str) -> list[str]:
     return [part for block in blocks(PAGES[page]) for part in parts(block)]
-
-
-def test_every_exception_exists_in_a_page():
-    everything = [part for page in PAGES for part in typed(page)]
-    for start in (*LEFT_OUT, *ONCE):
-        assert any(part.startswith(start) for part in everything), start
-    for page, test in ELSEWHERE.items():
-        assert blocks(PAGES[page])
-        assert Path(page).name in (ROOT / test).read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -172,26 +161,17 @@ def at_work(
     return tmp_path
 
 
-@pytest.fixture(scope="module")
-def printed_once() -> dict[str, str]:
-    """Output of commands of ONCE on an earlier page."""
-    return {}
-
-
 def shown_pages() -> list[str]:
     return [page for page in PAGES if page not in ELSEWHERE and typed(page)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", shown_pages())
-def test_the_commands_of_a_page_run(page, at_work, run, printed_once):
+def test_the_commands_of_a_page_run(page, at_work, run):
     names: dict[str, Any] = {}
     for block in blocks(PAGES[page]):
         todo = [part for part in parts(block) if runs(part)]
-        printed = [printed_once.get(part) or output_of(part, names, run) for part in todo]
-        printed_once.update(
-            (part, out) for part, out in zip(todo, printed, strict=True) if part.startswith(ONCE)
-        )
+        printed = [output_of(part, names, run) for part in todo]
         if block.output is not None and todo:  # pages wrap lines like a terminal
             assert block.output.split() == printed[-1].split()
 
