@@ -100,9 +100,8 @@ class Actor:
             for text in rows[self._text].to_pylist()
         ]
         answers = self._decider.decide_many(texts, self._ready, on_error="return")
-        each = [_row(one) for one in answers]
+        pairs = zip(names.to_pylist(), map(_row, answers), strict=True)
         schema = self._bulk.schema(self._id, names.type)
-        pairs = zip(names.to_pylist(), each, strict=True)
         return pa.Table.from_pylist([{self._id: name} | row for name, row in pairs], schema)
 
 
@@ -157,8 +156,19 @@ def decide_files(
             "checkpoint_path": f"{beside}/{bulk.digest}",
             "delete_checkpoint_on_success": False,
         }
+        blocks = ray.data.read_parquet(source, columns=[id, text]).repartition(
+            target_num_rows_per_block=BLOCK
+        )
         try:
-            _run(bulk, source, output, cluster, text, id)
+            blocks.map_batches(
+                Actor,
+                fn_constructor_args=(bulk, text, id),
+                batch_size=TOGETHER,
+                batch_format="pyarrow",
+                compute=ray.data.ActorPoolStrategy(size=cluster.workers),
+                num_cpus=cluster.cpus_per_worker,
+                num_gpus=cluster.gpus_per_worker,
+            ).write_parquet(output)
         except (RayError, ExecutionTimeoutError) as error:
             raise RecordError(
                 f"Ray stopped: {last_line(error)}; run the same command again to continue"
@@ -182,21 +192,6 @@ def _require_same(output: str, beside: str, digest: str) -> None:
             f"{output} has answers to other questions, or of another model: give another --out, "
             f"or remove it with {beside}"
         )
-
-
-def _run(bulk: Bulk, source: str, output: str, cluster: Cluster, text: str, id: str) -> None:
-    """Answer all rows that the checkpoint does not have."""
-    ray.data.read_parquet(source, columns=[id, text]).repartition(
-        target_num_rows_per_block=BLOCK
-    ).map_batches(
-        Actor,
-        fn_constructor_args=(bulk, text, id),
-        batch_size=TOGETHER,
-        batch_format="pyarrow",
-        compute=ray.data.ActorPoolStrategy(size=cluster.workers),
-        num_cpus=cluster.cpus_per_worker,
-        num_gpus=cluster.gpus_per_worker,
-    ).write_parquet(output)
 
 
 def _one_of(columns: Sequence[str], *names: str | None, option: str) -> str:

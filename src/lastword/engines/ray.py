@@ -48,11 +48,6 @@ class Cluster:
                 f"not {self.workers} with {self.gpus_per_worker:g} and {self.cpus_per_worker:g}"
             )
 
-    @property
-    def share(self) -> dict[str, float]:
-        """The resources of one worker, as options of Ray."""
-        return {"num_cpus": self.cpus_per_worker, "num_gpus": self.gpus_per_worker}
-
 
 @contextmanager
 def connected(cluster: Cluster, spare: int = 0) -> Iterator[None]:
@@ -111,7 +106,9 @@ def evaluate_shards(
         RecordError: Workers were lost, or `out` is not shared.
     """
     with connected(cluster):
-        task = ray.remote(_evaluate).options(**cluster.share)
+        task = ray.remote(_evaluate).options(
+            num_cpus=cluster.cpus_per_worker, num_gpus=cluster.gpus_per_worker
+        )
         shards = [Shard(i, cluster.workers) for i in range(cluster.workers)]
         try:
             each = ray.get([task.remote(load, works, out.absolute(), one) for one in shards])

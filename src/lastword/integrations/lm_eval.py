@@ -29,12 +29,12 @@ from lm_eval.models.huggingface import HFLM
 from torch import Tensor
 from tqdm import tqdm
 
+from lastword.decide.batch import Read
 from lastword.decide.decider import Decider
 from lastword.decide.tracer import Tracer, sound
 from lastword.errors import InputError, ItemError
 from lastword.methods import entry, resolve
 from lastword.methods.contract import Method, by_tokens
-from lastword.rule.geometry import Scores
 from lastword.rule.tile import Tile
 from lastword.text.forest import Branch
 from lastword.text.items import Item
@@ -48,6 +48,8 @@ _HARNESS = "batch_size", "max_batch_size", "max_length", "add_bos_token", "prefi
 _log = logging.getLogger(__name__)
 
 Answer = tuple[float, bool]
+Pair = tuple[Ids, Ids]  # the tokens of a context and of its continuation
+Choices = tuple[EncodedItem, list[list[int]]]  # with the places of each choice's requests
 
 
 @register_model(NAME)
@@ -78,13 +80,22 @@ class CorrectedLM(HFLM):  # type: ignore[misc]  # lm_eval has no types
         if method != "trace" and options.get("certificate") is not None:
             raise InputError("a certificate needs method=trace: leave one of them out")
         harness = {name: options.pop(name) for name in _HARNESS if name in options}
-        self.decider = _decider(pretrained, options)
-        self.method = _method(method, self.decider.correction)
-        self.scorers = {} if method == "trace" else resolve([method], self.decider.tracer.facts)
-        _require_plain(self.method, self.scorers.get(method, self.decider.correction))
+        self.decider = decider = _decider(pretrained, options)
+        tracer, corrected_by = decider.tracer, decider.correction.name
+        if "trace" not in (method, corrected_by):
+            raise InputError(f"the tracer corrects by {corrected_by}: leave method={method} out")
+        self.method = corrected_by if method == "trace" else method
+        self.scorers = {} if method == "trace" else resolve([method], tracer.facts)
+        scorer = self.scorers.get(method, decider.correction)
+        if scorer.fit or scorer.needs.blind or scorer.needs.content_free:
+            raise InputError(
+                f"{self.method} needs more than a task has: prompts without the question, or many "
+                "documents. Write its items with blind_prompt, and ask `lastword compare "
+                "--benchmark jsonl:FILE`"
+            )
         super().__init__(
-            pretrained=self.decider.tracer.backbone.model,
-            tokenizer=copy.deepcopy(self.decider.tracer.tokenizer),  # it may get a pad token
+            pretrained=tracer.backbone.model,
+            tokenizer=copy.deepcopy(tracer.tokenizer),  # it may get a pad token
             softmax_dtype="float32",
             **harness,
         )
@@ -97,8 +108,7 @@ class CorrectedLM(HFLM):  # type: ignore[misc]  # lm_eval has no types
         Raises:
             ItemError: A continuation without tokens, or longer than the context.
         """
-        tokens = [self._tokens(r) for r in requests]
-        sets, alone = self._documents(requests, tokens)
+        sets, alone = self._documents(requests, [self._tokens(request) for request in requests])
         answers: dict[int, Answer] = {}
         with tqdm(total=len(requests), desc="Correcting choices", disable=disable_tqdm) as bar:
             base = resolve([BASE], self.decider.tracer.facts)
@@ -108,14 +118,11 @@ class CorrectedLM(HFLM):  # type: ignore[misc]  # lm_eval has no types
                     bar.update()
         return [answers[place] for place in range(len(requests))]
 
-    def _tokens(self, request: Instance) -> tuple[Ids, Ids]:
+    def _tokens(self, request: Instance) -> Pair:
+        """Split the tokens of context and continuation as the harness's `hf` does."""
         context, continuation, *more = request.args
         if more:
             raise InputError(f"{request.task_name} has more than text; lastword reads only text")
-        return self._pair(context, continuation, f"{request.task_name}/{request.doc_id}")
-
-    def _pair(self, context: str, continuation: str, name: str) -> tuple[Ids, Ids]:
-        """Split the tokens of context and continuation as the harness's `hf` does."""
         if context:
             head, tail = self._encode_pair(context, continuation)
         else:
@@ -124,14 +131,15 @@ class CorrectedLM(HFLM):  # type: ignore[misc]  # lm_eval has no types
             if tail[:1] == head:
                 tail = tail[1:]
         if not head or not tail:
+            name = f"{request.task_name}/{request.doc_id}"
             raise ItemError(f"context or continuation has no token: {continuation!r}", name)
         return tuple(head), tuple(tail)
 
     def _documents(
-        self, requests: Sequence[Instance], tokens: Sequence[tuple[Ids, Ids]]
-    ) -> tuple[list["_Choices"], list["_Choices"]]:
+        self, requests: Sequence[Instance], tokens: Sequence[Pair]
+    ) -> tuple[list[Choices], list[Choices]]:
         """Return candidate sets and single requests; repeated requests are scored once."""
-        documents: dict[tuple[Any, ...], dict[tuple[Ids, Ids], list[int]]] = {}
+        documents: dict[tuple[Any, ...], dict[Pair, list[int]]] = {}
         for place, (request, pair) in enumerate(zip(requests, tokens, strict=True)):
             key: tuple[Any, ...] = (request.task_name, request.doc_id)
             if request.doc_id is None:  # no document: the request stands alone
@@ -150,9 +158,7 @@ class CorrectedLM(HFLM):  # type: ignore[misc]  # lm_eval has no types
         self._say(counts)
         return sets, alone
 
-    def _choices(
-        self, requests: Sequence[Instance], places: Mapping[tuple[Ids, Ids], list[int]]
-    ) -> "_Choices":
+    def _choices(self, requests: Sequence[Instance], places: Mapping[Pair, list[int]]) -> Choices:
         first = requests[next(iter(places.values()))[0]]
         name = f"{first.task_name}/{first.doc_id}"
         texts = [requests[p[0]].args[1] for p in places.values()]
@@ -161,10 +167,9 @@ class CorrectedLM(HFLM):  # type: ignore[misc]  # lm_eval has no types
         branches, excess = self._fit(list(places), name)
         self.truncated += excess > 0
         item = Item(first.args[0], candidates, id=name, separator="")
-        encoded = EncodedItem(item, Encoded(branches, truncated=excess))
-        return _Choices(encoded, tuple(map(tuple, places.values())))
+        return EncodedItem(item, Encoded(branches, truncated=excess)), [*places.values()]
 
-    def _fit(self, pairs: Sequence[tuple[Ids, Ids]], name: str) -> tuple[tuple[Branch, ...], int]:
+    def _fit(self, pairs: Sequence[Pair], name: str) -> tuple[tuple[Branch, ...], int]:
         """Return the branches, cut at the left to fit the context, and the number of cut tokens."""
         # `base-sum` cuts each choice separately, as the harness does. Other methods keep BOS, and
         # cut the same tokens for all choices of a document (method, section 2).
@@ -181,29 +186,21 @@ class CorrectedLM(HFLM):  # type: ignore[misc]  # lm_eval has no types
         return tuple(Branch(head + tail, len(head)) for head, (_, tail) in joined), max(excess)
 
     def _answers(
-        self, work: Sequence["_Choices"], methods: Mapping[str, Method]
+        self, work: Sequence[Choices], methods: Mapping[str, Method]
     ) -> Iterator[tuple[int, Answer]]:
-        for choices, scores, greedy in self._read(work, methods):
-            for places, score, miss in zip(choices.places, scores, greedy, strict=True):
-                yield from ((p, (float(score), bool(miss == 0))) for p in places)
-
-    def _read(
-        self, work: Sequence["_Choices"], methods: Mapping[str, Method]
-    ) -> Iterator[tuple["_Choices", Scores, Scores]]:
-        """Yield choices, their scores [candidates], and greedy scores, which are 0 if it agrees."""
-        greedy_scorer = by_tokens("greedy", FirstChoice(self.decider.tracer.facts.depth), "mean")
-        scorers = {**methods, "greedy": greedy_scorer}
-        for group in self.decider.tracer.plan([c.encoded for c in work]):
-            encoded = [work[i].encoded for i in group]
-            # Without a named method, the decider's correction gives the scores.
-            scope = self.decider.scope("base" if methods else "decide", methods=scorers)
-            decisions = map(sound, self.decider.decide_group(encoded, scope))
-            for i, decision in zip(group, decisions, strict=True):
-                scores = {**decision.methods}
-                greedy = scores.pop("greedy")
-                (values,) = scores.values() if methods else (decision.scores,)
-                assert values is not None and greedy is not None
-                yield work[i], values, greedy
+        """Yield the place of each request with its answer."""
+        tracer = self.decider.tracer
+        greedy = by_tokens("greedy", FirstChoice(tracer.facts.depth), "mean")
+        # Without a named method, the decider's correction gives the scores.
+        read: Read = "base" if methods else "decide"
+        scope = self.decider.scope(read, methods={**methods, "greedy": greedy})
+        decisions = tracer.correct_encoded([encoded for encoded, _ in work], scope)
+        for (_, requests), decision in zip(work, map(sound, decisions), strict=True):
+            *named, misses = decision.methods.values()
+            scores = named[0] if named else decision.scores
+            assert scores is not None and misses is not None
+            for places, score, miss in zip(requests, scores, misses, strict=True):
+                yield from ((place, (float(score), bool(miss == 0))) for place in places)
 
     def _say(self, counts: Mapping[str, int]) -> None:
         """Log the numbers of documents that were not corrected, or were cut."""
@@ -216,20 +213,6 @@ class CorrectedLM(HFLM):  # type: ignore[misc]  # lm_eval has no types
                     )
         if self.truncated:
             _log.warning("%d documents or requests lost prompt tokens to fit", self.truncated)
-
-    def loglikelihood_rolling(
-        self, requests: list[Instance], disable_tqdm: bool = False
-    ) -> list[float]:
-        """Return log-likelihoods of whole texts, as `hf` does with the same weights."""
-        with self.decider.tracer.backbone.lock:
-            rolling: list[float] = super().loglikelihood_rolling(requests, disable_tqdm)
-        return rolling
-
-    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Return generated texts, as `hf` does with the same weights."""
-        with self.decider.tracer.backbone.lock:
-            texts: list[str] = super().generate_until(requests, disable_tqdm)
-        return texts
 
     def set_cache_hook(self, cache_hook: CacheHook) -> None:
         """Let the harness cache answers, if each depends only on one choice.
@@ -252,14 +235,6 @@ class CorrectedLM(HFLM):  # type: ignore[misc]  # lm_eval has no types
 
 
 @dataclass(frozen=True)
-class _Choices:
-    """Choices to score together, with the indices of each choice's requests."""
-
-    encoded: EncodedItem
-    places: tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True)
 class FirstChoice:
     """A token scorer: 0 for a token with the highest logit at depth L, else -1."""
 
@@ -275,20 +250,6 @@ class FirstChoice:
         """Return the scores; their mean over a candidate is 0 if it is the greedy continuation."""
         first = tile.logits[self.depth].argmax(dim=-1)
         return (first[tile.row] == tile.token).float() - 1.0
-
-
-def _method(method: str, correction: Method) -> str:
-    if "trace" not in (method, correction.name):
-        raise InputError(f"the tracer corrects by {correction.name}: leave method={method} out")
-    return correction.name if method == "trace" else method
-
-
-def _require_plain(name: str, method: Method) -> None:
-    if method.fit or method.needs.blind or method.needs.content_free:
-        raise InputError(
-            f"{name} needs more than a task has: prompts without the question, or many documents. "
-            "Write its items with blind_prompt, and ask `lastword compare --benchmark jsonl:FILE`"
-        )
 
 
 def _decider(pretrained: str | Tracer | Decider, options: dict[str, Any]) -> Decider:
