@@ -49,6 +49,7 @@ class StateRead:
 
 
 States = Mapping[StateRead, State]
+Column = Sequence[StateRead | EncodedItem | ItemError]  # one entry a text
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +116,13 @@ class Answerer:
         """Return the query of a question for each text, or the text's error."""
         scope, columns = self.scope(read, blind), self._reads(texts, template)
         if scope is not None:
-            columns.append(self._items(name, question, texts, template, scope))
+            asked: Question = question
+            named = texts
+            if self.probe is None:
+                named = [(text, name if id is None else f"{id}: {name}") for text, id in texts]
+            elif self.probe.linear is not None:  # its options may be in another order
+                asked = self.probe.question
+            columns.append(self._items(asked, named, template, scope))
         queries = list[Query | ItemError]()
         for (text, _), *row in zip(texts, *columns, strict=True):
             item = next((one for one in row if isinstance(one, EncodedItem)), None)
@@ -125,14 +132,12 @@ class Answerer:
             queries.append(error or query)
         return queries
 
-    def _reads(
-        self, texts: Texts, template: Template
-    ) -> list[Sequence[StateRead | EncodedItem | ItemError]]:
+    def _reads(self, texts: Texts, template: Template) -> list[Column]:
         """Return the states to read of each text, one column a state."""
         return []
 
     def _items(
-        self, name: str, question: Question, texts: Texts, template: Template, scope: Scope
+        self, question: Question, texts: Texts, template: Template, scope: Scope
     ) -> list[EncodedItem | ItemError]:
         """Return the item of a question for each text as token ids, or its error."""
         assert self.tracer is not None
@@ -222,12 +227,6 @@ class ByModel(Answerer):
             read = "base"
         return Scope(read, blind, correction=self.correction, certificate=self.certificate)
 
-    def _items(
-        self, name: str, question: Question, texts: Texts, template: Template, scope: Scope
-    ) -> list[EncodedItem | ItemError]:
-        named = [(text, name if id is None else f"{id}: {name}") for text, id in texts]
-        return super()._items(name, question, named, template, scope)
-
     def _answer(self, query: Query, decision: Decision) -> Answer:
         question = query.question
         decision = decision.as_base() if self.method == "base" else decision
@@ -284,10 +283,8 @@ class ByLinear(Answerer):
             return Scope("base", "base")
         return None if self.probe.threshold is None else Scope("base", "none")
 
-    def _reads(
-        self, texts: Texts, template: Template
-    ) -> list[Sequence[StateRead | EncodedItem | ItemError]]:
-        columns = list[Sequence[StateRead | EncodedItem | ItemError]]()
+    def _reads(self, texts: Texts, template: Template) -> list[Column]:
+        columns = list[Column]()
         for block in self.fit.blocks:
             source = self.encoder if block.encoder else self.tracer
             assert source is not None
@@ -296,11 +293,6 @@ class ByLinear(Answerer):
                 [p if isinstance(p, ItemError) else StateRead(source, p, block.layer) for p in read]
             )
         return columns
-
-    def _items(
-        self, name: str, question: Question, texts: Texts, template: Template, scope: Scope
-    ) -> list[EncodedItem | ItemError]:
-        return super()._items(name, self.probe.question, texts, template, scope)
 
     def answer(self, queries: Sequence[Query], states: States) -> list[Answer | NonFiniteError]:
         """Return the answer of each query, given the states that they read."""

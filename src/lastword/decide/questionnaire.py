@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lastword.decide.item import candidates_of, render
+from lastword.decide.item import item_of
 from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.errors import InputError
-from lastword.text.items import Item
 from lastword.text.prompt_template import Template, template_name
 from lastword.text.question import Multi, Question, Single
 
@@ -73,10 +72,8 @@ def prepare(
         raise InputError(
             f"{CHAT} goes into the model's chat template: add --chat-template (Chat() in Python)"
         )
-    questionnaire = Questionnaire(
-        dict(questions), template_of(template or (CHAT if chat else DEFAULT))
-    )
-    if questionnaire.template.name not in TEMPLATES:  # a user's template may fail
-        for name, single in questionnaire.singles.items():
-            Item(render("", single, questionnaire.template), candidates_of(single), id=name)
-    return questionnaire
+    ready = Questionnaire(dict(questions), template_of(template or (CHAT if chat else DEFAULT)))
+    if ready.template.name not in TEMPLATES:  # a user's template may fail
+        for name, single in ready.singles.items():
+            item_of("", single, ready.template, id=name)
+    return ready

@@ -64,13 +64,8 @@ def read_passages(
     if isinstance(source, Encoder):
         return [*source.encode(inputs)]
     prompts = [render(text, question, template) for text in inputs]
-    read = source.passages(prompts, inputs if pooling == "mean" else None)
-    return [
-        ItemError(passage.reason, str(place) if name is None else name)
-        if isinstance(passage, ItemError)
-        else passage
-        for place, (passage, (_, name)) in enumerate(zip(read, texts, strict=True))
-    ]
+    names = [name for _, name in texts]
+    return source.passages(prompts, inputs if pooling == "mean" else None, names)
 
 
 def read_states(
@@ -98,17 +93,15 @@ def read_states(
     # All poolings of one text stand next to each other, so that they share one forward pass.
     entries: list[tuple[str, str | None]] = [(text, None) for text in texts]
     each = [read_passages(source, entries, question, template, pooling) for pooling in poolings]
-    passages = list[Passage]()
-    for passage in chain.from_iterable(zip(*each, strict=True)):
-        if isinstance(passage, ItemError):
-            raise passage
-        passages.append(passage)
+    every = [*chain.from_iterable(zip(*each, strict=True))]
+    for error in every:
+        if isinstance(error, ItemError):
+            raise error
+    passages = [one for one in every if isinstance(one, Passage)]
     layers = range(source.profile.depth + 1)
     states = (source if cache is None else cache).pooled(passages, layers)
     if (fault := not_finite(states, layers)) is not None:
         raise fault
-    shape = (len(texts), len(poolings), *states.shape[1:])
-    by_text: Float[np.ndarray, "texts layers poolings width"] = np.ascontiguousarray(
-        states.reshape(shape).swapaxes(1, 2)
-    )
+    rows = states.reshape(len(texts), len(poolings), *states.shape[1:]).swapaxes(1, 2)
+    by_text: Float[np.ndarray, "texts layers poolings width"] = np.ascontiguousarray(rows)
     return by_text

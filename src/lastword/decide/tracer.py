@@ -303,14 +303,14 @@ class Tracer:
         return out
 
     def passages(
-        self, prompts: Sequence[str], inputs: Sequence[str] | None
+        self,
+        prompts: Sequence[str],
+        inputs: Sequence[str] | None,
+        names: Sequence[str | None] = (),
     ) -> list[Passage | ItemError]:
         """Return the tokens of each prompt to pool states of, or its error.
 
-        Args:
-            prompts: The prompts.
-            inputs: The text of each prompt over which states are averaged; None for the state of
-                the last token.
+        `inputs` are the texts over which states are averaged; None for the last token's state.
         """
         return encode_passages(
             prompts,
@@ -320,6 +320,7 @@ class Tracer:
             overflow=self.overflow,
             chat=self.chat,
             vocabulary=self.profile.vocabulary,
+            names=names,
         )
 
     def encode(

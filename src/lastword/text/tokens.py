@@ -151,6 +151,7 @@ def encode_passages(
     overflow: Overflow = "error",
     chat: Chat | None = None,
     vocabulary: int | None = None,
+    names: Sequence[str | None] = (),
 ) -> list[Passage | ItemError]:
     """Return the passage of each prompt, or its error, in order (method, section 19).
 
@@ -165,7 +166,8 @@ def encode_passages(
     subjects = [None] * len(prompts) if inputs is None else inputs
     pairs = zip(prompts, subjects, strict=True)
     texts = [_attempt(encoder.passage_texts, prompt, subject) for prompt, subject in pairs]
-    return encoder.read(encoder.passage, prompts, texts, [str(n) for n in range(len(prompts))])
+    places = [name or str(n) for n, name in enumerate(names or [None] * len(prompts))]
+    return encoder.read(encoder.passage, prompts, texts, places)
 
 
 def _attempt(compute: Callable[..., T], *values: object, name: str | None = None) -> T | ItemError:
