@@ -209,10 +209,7 @@ def answered_by(method: str, operator: str | None = None) -> str:
 def answer_of(question: Single, decision: Decision, temperature: float | None = None) -> Answer:
     """Return the answer to a question from the decision among its candidates.
 
-    Args:
-        question: The question.
-        decision: The decision on the question's item (see `item_of`).
-        temperature: T of a calibration; None means T = 1 and an answer that is not calibrated.
+    `temperature` is T of a calibration; None means T = 1, and an answer that is not calibrated.
     """
     shares = softmax(decision.scores / (temperature or 1.0))
     return Answer(

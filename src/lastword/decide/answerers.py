@@ -54,24 +54,16 @@ Column = Sequence[StateRead | EncodedItem | ItemError]  # one entry a text
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """One question about one text, planned by the answerer that answers it.
-
-    Attributes:
-        name: The question's name.
-        item: The prompt with its options; None if the model's scores are never needed.
-        scope: How much of `item` is read.
-        reads: The states to read.
-        whole: True to read `item` even where the answer does not depend on it.
-    """
+    """One question about one text, planned by the answerer that answers it."""
 
     name: str
     question: Single
     answerer: "Answerer"
     text: str
-    item: EncodedItem | None
+    item: EncodedItem | None  # None if the model's scores are never needed
     scope: Scope | None
     reads: tuple[StateRead, ...]
-    whole: bool
+    whole: bool  # `item` is read even where the answer does not depend on it
 
     @property
     def probe(self) -> Probe | None:

@@ -99,12 +99,6 @@ class Batch:
 
     All branches of all items are numbered in one sequence: per item, the candidates after the
     prompt, then those after the blind prompt, then those after each content-free prompt.
-
-    Args:
-        encoded: The items.
-        states: The states of all branches.
-        read: Function that applies the head to states (`Readout.read`).
-        readings: All readings of T; {} if the plan does not include them.
     """
 
     def __init__(

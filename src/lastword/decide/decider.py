@@ -430,9 +430,6 @@ class Decider:
             ready: The questions.
             read: `all` to read every depth, and the model's scores even where a probe is certain.
             blind: `all` to read every depth of the prompt without the input too.
-
-        Raises:
-            InputError: A probe was fitted with another prompt template.
         """
         texts = [_text_or_error(value) for value, _ in inputs]
         pairs = zip(texts, inputs, strict=True)

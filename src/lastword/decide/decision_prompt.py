@@ -37,11 +37,7 @@ class DecisionPrompt:
 
     @classmethod
     def of(cls, tracer: "Tracer") -> "DecisionPrompt | None":
-        """Return the decision prompt in a model's local folder, or None if the folder has none.
-
-        Raises:
-            InputError: `decision.json` cannot be read, or a trained head or adapter answers.
-        """
+        """Return the decision prompt in a model's local folder, or None if the folder has none."""
         folder = Path(str(tracer.source.get("path", tracer.source["model"]))).expanduser()
         if not any((folder / file).is_file() for file in (*FILES, *_HEADS)):
             return None
@@ -55,11 +51,7 @@ class DecisionPrompt:
         return cls(config, deepcopy(tracer.tokenizer))
 
     def encode(self, text: str, question: Single) -> EncodedItem:
-        """Return the prompt with one token per option.
-
-        Raises:
-            InputError: The question does not fit the model's labels, or the template refuses it.
-        """
+        """Return the prompt with one token per option."""
         from transformers.decision.template_utils import label_token_ids
 
         request = {"state": text, "questions": {"q": request_of(question)}}
@@ -81,12 +73,7 @@ class DecisionPrompt:
         return EncodedItem(Item(text, names), Encoded(branches))
 
     def decide(self, tracer: "Tracer", pairs: Sequence[tuple[str, Single]]) -> list[Decision]:
-        """Return the model's answer to each question about a text.
-
-        Raises:
-            InputError: As in `encode`.
-            ItemError: A prompt does not fit the model's context, or a logit is not finite.
-        """
+        """Return the model's answer to each question about a text."""
         encoded = [self.encode(*pair) for pair in pairs]
         context = tracer.profile.context
         if context is not None and any(item.prompt.prompt_tokens > context for item in encoded):

@@ -15,12 +15,7 @@ Input = str | Mapping[str, Any] | Sequence[Any]
 
 
 def inputs_of(source: Iterable[Any]) -> Iterator[Any]:
-    """Return an iterator over many inputs: a list, a column of any library, or a generator.
-
-    Raises:
-        InputError: The source is one text, a dictionary, or a table, whose elements are the names
-            of its columns.
-    """
+    """Return an iterator over many inputs: a list, a column of any library, or a generator."""
     kind = type(source).__name__
     if isinstance(source, str | bytes):
         raise InputError(f"expected many inputs and got one text ({kind}): pass a list of texts")
@@ -38,11 +33,7 @@ def inputs_of(source: Iterable[Any]) -> Iterator[Any]:
 
 
 def text_of(value: Input) -> str:
-    """Return an input as text: messages become `role: content` lines, other values JSON.
-
-    Raises:
-        InputError: The value is neither a text, nor messages, nor JSON.
-    """
+    """Return an input as text: messages become `role: content` lines, other values JSON."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -78,18 +69,6 @@ def item_of(
 
     The candidates are the distinct texts of the options. An empty text is allowed: the model then
     answers without an input.
-
-    Args:
-        text: The input.
-        question: The question.
-        template: The template of the prompt.
-        id: The item's name.
-        blind: True to add the prompt without the input.
-        content_free: True to add prompts with content-free inputs.
-
-    Raises:
-        InputError: The template cannot be rendered.
-        ItemError: The text makes no valid item.
     """
     return Item(
         render(text, question, template),
@@ -108,11 +87,7 @@ def candidates_of(question: Question) -> tuple[str, ...]:
 
 
 def render(text: str, question: Question, template: Template) -> str:
-    """Return the prompt of a question about a text.
-
-    Raises:
-        InputError: The template cannot be rendered.
-    """
+    """Return the prompt of a question about a text."""
     return template.render(fields_of(text, question))
 
 

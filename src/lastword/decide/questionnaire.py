@@ -49,12 +49,6 @@ def prepare(
 ) -> Questionnaire:
     """Return the questionnaire of some questions.
 
-    Args:
-        questions: Questions by name.
-        template: `decide/plain`, `decide/listed`, `decide/chat`, or a Jinja file. If None,
-            `decide/chat` with a chat template and `decide/plain` without one.
-        chat: True if prompts are put into a chat template, which `decide/chat` needs.
-
     Raises:
         InputError: No questions, no such template, or one that cannot be rendered.
     """

@@ -31,11 +31,7 @@ def read_questions(path: str | Path) -> dict[str, Question]:
 
 
 def named_probes(path: str | Path) -> list[Path]:
-    """Return the probe files that a questions file refers to, relative to its folder.
-
-    Raises:
-        InputError: The file cannot be read.
-    """
+    """Return the probe files that a questions file refers to, relative to its folder."""
     try:
         value = _read(Path(path))
     except InputError as error:
@@ -65,11 +61,7 @@ def _read(path: Path) -> Any:
 def write_questions(
     path: str | Path, questions: Mapping[str, Question], probes: Mapping[str, str] = {}
 ) -> None:
-    """Write questions as YAML, or as JSON to a `.json` file; `probes` are files in its folder.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write questions as YAML, or as JSON to a `.json` file; `probes` are files in its folder."""
     value = {
         name: question_to(question) | ({"probe": probes[name]} if name in probes else {})
         for name, question in questions.items()
@@ -82,11 +74,7 @@ def write_questions(
 
 
 def questions_from(value: Any) -> dict[str, Question]:
-    """Return the questions in a JSON object, by name.
-
-    Raises:
-        InputError: The value is not an object of questions, or is empty.
-    """
+    """Return the questions in a JSON object, by name."""
     if not isinstance(value, Mapping) or not value:
         what = "and there is none" if isinstance(value, Mapping) else f"not {type(value).__name__}"
         raise InputError(f"expected an object of questions by name, {what}")

@@ -26,16 +26,7 @@ def records_of(
     benchmark: str,
     kinds: Sequence[str | None] | None = None,
 ) -> Iterator[list[Row]]:
-    """Yield the records of items, group by group.
-
-    Args:
-        decider: The model.
-        items: All items of the run.
-        places: The indices of the items to answer.
-        scope: How much is read.
-        benchmark: The name of the benchmark in records.
-        kinds: The metric that each item is for; None for all metrics.
-    """
+    """Yield the records of items, group by group."""
 
     def where(place: int) -> dict[str, Any]:
         kind = None if kinds is None else kinds[place]

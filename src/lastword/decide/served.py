@@ -52,9 +52,6 @@ class Served:
         """Return a served question by its name.
 
         A request gives its kind of question, and may repeat its instructions and options.
-
-        Raises:
-            InputError: There is no such question, or the request contradicts it.
         """
         if (served := self.questions.get(name)) is None:
             names = ", ".join(self.questions) or "none"

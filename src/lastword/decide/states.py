@@ -20,13 +20,7 @@ Read = Callable[[Sequence[Passage], Sequence[int]], Pooled]
 
 
 class StateCache:
-    """The states of passages at every layer, read once; the oldest are dropped.
-
-    Args:
-        read: Function that reads states (`Tracer.pooled` or `Encoder.pooled`).
-        depth: The last layer.
-        most_bytes: Maximum size of the states.
-    """
+    """The states of passages at every layer, read once; above `most_bytes` the oldest go."""
 
     def __init__(self, read: Read, depth: int, most_bytes: int = 2**30) -> None:
         self._read, self._layers, self._most_bytes = read, range(depth + 1), most_bytes
@@ -77,14 +71,6 @@ def read_states(
     cache: StateCache | None = None,
 ) -> Float[np.ndarray, "texts layers poolings width"]:
     """Return the pooled states of some texts at every layer, for a fit.
-
-    Args:
-        source: The model, or the encoder, whose only pooling is its own.
-        texts: The texts.
-        question: The question of the prompt.
-        template: The template of the prompt.
-        poolings: The poolings.
-        cache: Reads the states of the source instead of it.
 
     Raises:
         ItemError: A text cannot be read.

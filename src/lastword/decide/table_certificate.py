@@ -11,16 +11,7 @@ from lastword.trust.subject import Predictions
 
 
 class TableCertificate:
-    """Defers answers below the threshold of a table's certificate.
-
-    Args:
-        certificate: The certificate.
-        subject: Its subject.
-
-    Raises:
-        CertificateError: It does not say which answerer wrote the table, or of which of its
-            numbers the threshold is.
-    """
+    """Defers answers below the threshold of a table's certificate."""
 
     def __init__(self, certificate: Certificate, subject: Predictions) -> None:
         self.least, self.answerer = certificate.threshold, subject.answerer
@@ -45,11 +36,7 @@ class TableCertificate:
             )
 
     def admit(self, answerers: Mapping[str, Question]) -> None:
-        """Note which question it is for, among questions by the digests of their answerers.
-
-        Raises:
-            CertificateError: It is for none of them.
-        """
+        """Note which question it is for, among questions by the digests of their answerers."""
         if (question := answerers.get(self.answerer)) is None:
             raise CertificateError(
                 "the certificate is for another question than these, or for another model, probe, "

@@ -53,11 +53,7 @@ def template_in_force(names: Collection[str]) -> str | None:
 
 
 def template_of(name: str) -> Template:
-    """Return a built-in template by its name, or a user's by its file.
-
-    Raises:
-        InputError: No such template or file, or one whose prompt does not depend on the input.
-    """
+    """Return a built-in template by its name, or a user's by its file."""
     if name in TEMPLATES:
         return TEMPLATES[name]
     path = Path(name)

@@ -326,13 +326,7 @@ class Tracer:
     def encode(
         self, items: Sequence[Item], first: int = 0, correction: Method | None = None
     ) -> list[EncodedItem | ItemError]:
-        """Return each item as token ids, or its error.
-
-        Args:
-            items: The items.
-            first: Index of the first one in the whole input; it names items without an id.
-            correction: The correction, which may need prompts that an item lacks.
-        """
+        """Return each item as token ids, or its error."""
         encoded = encode(
             items,
             self.tokenizer,

@@ -128,14 +128,6 @@ def decide_files(
 
     Returns the number of texts, and the number of those that could not be read.
 
-    Args:
-        bulk: The questions.
-        source: Parquet file or folder, local or on object storage, with unique ids.
-        output: Folder for Parquet files; the checkpoint is next to it.
-        cluster: The Ray cluster, with the number of actors.
-        text: Column of the texts; by default `input` or `text`.
-        id: Column of the ids; by default `id`, or one like `Ticket-ID`.
-
     Raises:
         InputError: No such column, or the output is of other questions or another model.
         RecordError: Ray failed: a worker cannot load the model, or nothing progresses.

@@ -51,16 +51,7 @@ class Cluster:
 
 @contextmanager
 def connected(cluster: Cluster, spare: int = 0) -> Iterator[None]:
-    """Connect to Ray during the block; an existing connection is used and stays open.
-
-    Args:
-        cluster: The Ray cluster.
-        spare: CPUs for light tasks, besides those of the workers, of a cluster that is started
-            here; 0 gives it all CPUs of the machine.
-
-    Raises:
-        InputError: No cluster at the address, or this machine is too small for the workers.
-    """
+    """Connect to Ray during the block; an existing connection is used and stays open."""
     if ray.is_initialized():
         yield
         return
@@ -93,18 +84,7 @@ def hide_gpus() -> None:
 def evaluate_shards(
     cluster: Cluster, load: "Callable[[], Decider]", works: Sequence[Work], out: Path
 ) -> list[RunResult]:
-    """Run cells in shards, one per worker, and return the result of each cell.
-
-    Args:
-        cluster: The Ray cluster.
-        load: Function that makes the decider, on any machine of the cluster.
-        works: The benchmarks.
-        out: Folder for the records, which all machines share.
-
-    Raises:
-        TraceError: The model cannot be loaded, or a cell cannot be prepared.
-        RecordError: Workers were lost, or `out` is not shared.
-    """
+    """Run cells in shards, one per worker, and return the result of each cell."""
     with connected(cluster):
         task = ray.remote(_evaluate).options(
             num_cpus=cluster.cpus_per_worker, num_gpus=cluster.gpus_per_worker

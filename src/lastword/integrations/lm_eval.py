@@ -103,11 +103,7 @@ class CorrectedLM(HFLM):  # type: ignore[misc]  # lm_eval has no types
         self.truncated = 0
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[Answer]:
-        """Return the method's score of each choice, and True if it is the greedy continuation.
-
-        Raises:
-            ItemError: A continuation without tokens, or longer than the context.
-        """
+        """Return the method's score of each choice, and True if it is the greedy continuation."""
         sets, alone = self._documents(requests, [self._tokens(request) for request in requests])
         answers: dict[int, Answer] = {}
         with tqdm(total=len(requests), desc="Correcting choices", disable=disable_tqdm) as bar:
@@ -215,11 +211,7 @@ class CorrectedLM(HFLM):  # type: ignore[misc]  # lm_eval has no types
             _log.warning("%d documents or requests lost prompt tokens to fit", self.truncated)
 
     def set_cache_hook(self, cache_hook: CacheHook) -> None:
-        """Let the harness cache answers, if each depends only on one choice.
-
-        Raises:
-            InputError: The method scores choices together, but the harness caches single ones.
-        """
+        """Let the harness cache answers, if each depends only on one choice."""
         if self.method != BASE:
             raise InputError(
                 f"use_cache stores choices one by one, and {self.method} scores them together: "

@@ -22,11 +22,7 @@ Text = Annotated[str, Field(description="The text that is decided about.")]
 
 
 def mcp_server(decider: Decider, sets: Iterable[tuple[str, Questionnaire]]) -> MCPServer[Any]:
-    """Return a server with a tool for each set of questions.
-
-    Raises:
-        InputError: Two sets have the same name as a tool.
-    """
+    """Return a server with a tool for each set of questions."""
     server: MCPServer[Any] = MCPServer("lastword", version=__version__, log_level="WARNING")
     turns, names = anyio.CapacityLimiter(1), set[str]()
     for name, questionnaire in sets:
