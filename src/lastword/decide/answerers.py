@@ -197,6 +197,7 @@ class ByModel(Answerer):
             a certificate.
     """
 
+    tracer: Tracer
     correction: Method
     certificate: Certificate | None
     named: bool

@@ -1,7 +1,7 @@
-"""Batch: one group of items, with the plan of its readings and the scores read so far."""
+"""Batch: one group of items, with the scores read so far; and the scope of a reading."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
@@ -43,32 +43,18 @@ class Scope:
     readings: bool = False
     certificate: Certificate | None = None
 
+    def plan(self, correction: Needs, scorer: Scorer) -> tuple[frozenset[int], Step]:
+        """Return the depths whose states are stored, and the step that is read for every item.
 
-@dataclass(frozen=True)
-class ReadPlan:
-    """The readings of all items in a group, before the router requests more for single items.
-
-    Attributes:
-        depths: Depths whose states are stored: all that a later step may need.
-        step: The step that is read for every item. Prompts without the input from which it reads
-            nothing are dropped.
-        peers: Methods that score the items besides the correction, by name.
-    """
-
-    depths: frozenset[int]
-    step: Step
-    peers: Mapping[str, Method] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, scope: Scope, correction: Needs, scorer: Scorer) -> "ReadPlan":
-        """Return the plan for a scope, its methods and the correction that decides."""
-        needs = [method.needs for method in scope.methods.values()]
+        The router may request more of single items, from the states that are stored.
+        """
+        needs = [method.needs for method in self.methods.values()]
         last, every = frozenset([scorer.last]), frozenset(range(scorer.last + 1))
-        whole, whole_blind = scope.read == "all", scope.blind == "all"
+        whole, whole_blind = self.read == "all", self.blind == "all"
         t = any(n.t for n in needs)
         read = frozenset(scorer.depths if t else ()).union(*(n.normed for n in needs))
         blind = last.union(*(n.blind for n in needs))
-        if scope.blind == "none" and not correction.blind:
+        if self.blind == "none" and not correction.blind:
             blind = frozenset()
         step = Step(
             every if whole else read,
@@ -77,21 +63,13 @@ class ReadPlan:
             blind=every if whole_blind else blind,
             blind_t=whole_blind,
             content_free=correction.content_free or any(n.content_free for n in needs),
-            readings=whole and scope.readings,
+            readings=whole and self.readings,
         )
         # Under `decide` the states of all depths are stored, although the gates may need few of
         # them: running the blocks again would cost more than the memory.
-        stored = last if scope.read == "base" and not whole_blind else every
+        stored = last if self.read == "base" and not whole_blind else every
         needed = [depths for n in needs for depths in (n.blind, n.raw)]
-        return cls(stored.union(read, correction.blind, *needed), step, scope.methods)
-
-    def pared(self, encoded: EncodedItem) -> EncodedItem:
-        """Return the item without the prompts that the plan does not read."""
-        return replace(
-            encoded,
-            blind=encoded.blind if self.step.blind else None,
-            content_free=encoded.content_free if self.step.content_free else (),
-        )
+        return stored.union(read, correction.blind, *needed), step
 
 
 class Batch:
@@ -107,13 +85,11 @@ class Batch:
         states: HiddenStates,
         read: Callable[..., TokenScores],
         scorer: Scorer,
-        plan: ReadPlan,
-        readings: Mapping[str, TokenScorer],
+        methods: Mapping[str, Method],
+        step: Step,
     ) -> None:
-        depth = scorer.last
-        self.states, self.scorer, self.depth = states, scorer, depth
-        self._head, self._plan = read, plan
-        self._encoded = encoded
+        self.states, self.scorer, self.depth = states, scorer, scorer.last
+        self._head, self._encoded, self._methods = read, encoded, methods
         spans = _spans(encoded)  # in the order of `EncodedItem.prompts`
         self._main = [s[0] for s in spans]
         self._blind = [s[1] if e.blind else None for s, e in zip(spans, encoded, strict=True)]
@@ -122,12 +98,14 @@ class Batch:
         ]
         count = spans[-1][-1].stop
         self.faults = np.full(count, -1)
-        self._scores = np.full((count, depth + 1), np.nan)
+        self._scores = np.full((count, self.depth + 1), np.nan)
         self._t = np.full(count, np.nan)
-        peers = ((name, method.needs.token_scorer) for name, method in plan.peers.items())
+        peers = ((name, method.needs.token_scorer) for name, method in methods.items())
         # Token scorers by name, each with its scores: of other methods, and T's other readings.
         self._peers = {name: (s, np.full(count, np.nan)) for name, s in peers if s is not None}
+        readings = scorer.variants() if step.readings else {}
         self._by_reading = {name: (s, np.full(count, np.nan)) for name, s in readings.items()}
+        self.read(range(len(encoded)), step)
 
     def trajectory(self, item: int) -> Trajectory:
         """Return S and t of an item, as far as they have been read."""
@@ -177,7 +155,7 @@ class Batch:
 
     def decision(self, item: int, ruling: Ruling, invariant: float, method: str) -> Decision:
         """Return the decision of an item by a ruling of `method`, with everything read of it."""
-        encoded, blind, peers = self._encoded[item], self.blind(item), self._plan.peers
+        encoded, blind, methods = self._encoded[item], self.blind(item), self._methods
         whole = blind if blind is not None and blind.t is not None else None
         return Decision.of(
             ruling,
@@ -192,7 +170,7 @@ class Batch:
             truncated=encoded.prompt.truncated,
             id=encoded.item.id,
             method=method,
-            methods={name: m.scores(self.evidence(item, name)) for name, m in peers.items()},
+            methods={name: m.scores(self.evidence(item, name)) for name, m in methods.items()},
         )
 
     def _read_so_far(self, span: slice) -> Trajectory:

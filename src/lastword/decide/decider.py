@@ -86,7 +86,7 @@ class Decider:
             raise InputError(f"unlike is a p-value, a number from 0 to 1, not {unlike:g}")
         if isinstance(certificate, str | Path):
             certificate = Certificate.read(certificate)
-        self.unlike, self.template, self._tracer = unlike, template, tracer
+        self.unlike, self.template = unlike, template
         self.certificate = certificate
         self._named_probes = read_probes(probes)
         self.probes = [probe for _, probe in self._named_probes]
@@ -96,40 +96,38 @@ class Decider:
             self._of_table = TableCertificate(certificate, certificate.subject)
             certificate = None  # it allows no overrides, and forbids none
         elif certificate is not None:
-            self._check(certificate)
+            self._check(certificate, tracer)
         self.by_model: ByModel | None = None
         if tracer is not None:
+            method = correction or "trace"
+            if isinstance(method, str):
+                method = correction_of(method, tracer.facts)
+            if certificate is not None and certificate.probe is None:
+                # Some methods need the frozen means of the certificate.
+                policy, means = certificate.policy, certificate.means
+                method = certified(policy.method, means, method, tracer.facts)
             named = correction is not None  # a correction by default decides no questions
-            method = self._method(correction or "trace", certificate)
-            self.by_model = ByModel(tracer, correction=method, certificate=certificate, named=named)
+            self.by_model = ByModel(
+                tracer=tracer, correction=method, certificate=certificate, named=named
+            )
         self.encoders = encoders_of(self.probes, encoders)
-        self._by_probe = [self._answerer(probe) for probe in self.probes]
+        self._by_probe = [self._answerer(probe, tracer) for probe in self.probes]
 
-    def _check(self, certificate: Certificate) -> None:
+    def _check(self, certificate: Certificate, tracer: Tracer | None) -> None:
         """Refuse the certificate of another model, or of a probe that is not here."""
-        if certificate.probe is None:
-            certificate.check(self.subject)
-            return
-        digest = certificate.probe.digest
-        if (probe := next((p for p in self.probes if p.digest == digest), None)) is None:
+        certified = certificate.probe
+        if certified and all(probe.digest != certified.digest for probe in self.probes):
             name = certificate.policy.method
             raise CertificateError(f"the certificate is for {name}, a probe: give its file too")
-        if self._tracer is not None or probe.needs_model:
-            certificate.check(self.subject)  # without a model, the probe checks its encoder
+        if tracer is not None:
+            certificate.check(subject_of(tracer))
+        elif certified is None:
+            raise InputError("the certificate is for a language model: give it (--model)")
 
-    def _method(self, correction: Method | str, certificate: Certificate | None) -> Method:
-        """Return the correction that was asked for, or the certificate's."""
-        facts = self.tracer.facts
-        method = correction_of(correction, facts) if isinstance(correction, str) else correction
-        if certificate is None or certificate.probe is not None:
-            return method
-        # Some methods need the frozen means of the certificate.
-        return certified(certificate.policy.method, certificate.means, method, facts)
-
-    def _answerer(self, probe: Probe) -> ByLinear | ByTrajectory:
+    def _answerer(self, probe: Probe, tracer: Tracer | None) -> ByLinear | ByTrajectory:
         check_unlike(probe, self.unlike)
-        if self._tracer is not None:
-            probe.check(self.subject)
+        if tracer is not None:
+            probe.check(subject_of(tracer))
         elif probe.needs_model:
             raise InputError(
                 f"{probe.name} needs the language model {probe.subject.model!r:.80}: give it"
@@ -138,14 +136,10 @@ class Decider:
         is_certified = certified is not None and certified.digest == probe.digest
         least = self.certificate.threshold if self.certificate and is_certified else None
         if probe.linear is None:
-            return ByTrajectory(self.tracer, probe, least)
+            return ByTrajectory(tracer, probe, least)
+        encoder = None if probe.encoder is None else self.encoders[probe.encoder.model]
         return ByLinear(
-            self._tracer,
-            probe=probe,
-            least=least,
-            fit=probe.linear,
-            encoder=None if probe.encoder is None else self.encoders[probe.encoder.model],
-            unlike=self.unlike,
+            tracer, probe=probe, least=least, fit=probe.linear, encoder=encoder, unlike=self.unlike
         )
 
     def serve(self, questions: Mapping[str, Question]) -> None:
@@ -153,17 +147,15 @@ class Decider:
         self.served = Served(questions, self._named_probes)
 
     @property
-    def tracer(self) -> Tracer:
-        """The language model; InputError if there is none, as all probes read encoders."""
-        if self._tracer is None:
+    def _model(self) -> ByModel:
+        if self.by_model is None:
             raise InputError("this needs a language model, and the decider has only encoders")
-        return self._tracer
+        return self.by_model
 
     @property
-    def _model(self) -> ByModel:
-        assert self.by_model is not None or self.tracer  # raises without a model
-        assert self.by_model is not None
-        return self.by_model
+    def tracer(self) -> Tracer:
+        """The language model; InputError if there is none, as all probes read encoders."""
+        return self._model.tracer
 
     @property
     def correction(self) -> Method:
@@ -217,7 +209,7 @@ class Decider:
     def describe(self) -> dict[str, Any]:
         """Return the record of the model, its correction and certificate, as plain JSON values."""
         certificate = None if self.certificate is None else self.certificate.describe()
-        if self._tracer is None:
+        if self.by_model is None:
             encoders = [encoder.describe() for encoder in self.encoders.values()]
             return {"encoders": encoders, "certificate": certificate}
         description = self.tracer.describe() | {"certificate": certificate}
@@ -380,7 +372,7 @@ class Decider:
             template = template or self.template
             if template is None and self.certificate is not None:
                 template = template_in_force(self.certificate.templates)
-            chat = self._tracer is not None and self._tracer.chat is not None
+            chat = self.by_model is not None and self.tracer.chat is not None
             ready = prepare(questions, template, chat=chat)
             served = [(name, self.served.near(one)) for name, one in ready.questions.items()]
             ready = replace(ready, near={name: near for name, near in served if near is not None})
@@ -396,7 +388,7 @@ class Decider:
         certificate = self.certificate
         if self._of_table is not None:
             self._of_table.admit(self.answerers(ready))
-        elif certificate is not None and self._tracer is not None:
+        elif certificate is not None and self.by_model is not None:
             certificate.check_template(ready.template_name)
         if self.unlike or (certificate is not None and certificate.threshold is not None):
             return

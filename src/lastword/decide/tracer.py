@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from transformers import PreTrainedModel
 
-from lastword.decide.batch import Batch, Read, ReadPlan, Scope
+from lastword.decide.batch import Batch, Read, Scope
 from lastword.decide.stream import OnError, answered
 from lastword.errors import InvariantError, ItemError, NonFiniteError
 from lastword.files.strict_json import strict
@@ -370,7 +370,7 @@ class Tracer:
         # in the scope, for all items together; then to the steps that the router requests, where
         # items with the same next step are read together (`settle`).
         correction = scope.correction or self._trace
-        batch = self._batch(encoded, ReadPlan.of(scope, correction.needs, self.scorer))
+        batch = self._batch(encoded, scope, correction)
 
         def ask(item: int) -> Step | Ruling | NonFiniteError:
             return batch.fault(item) or self._next(batch.evidence(item), scope.read, correction)
@@ -400,16 +400,21 @@ class Tracer:
             f"I(M) = {self.invariant:.4g} ({branch} branch){others})"
         )
 
-    def _batch(self, encoded: Sequence[EncodedItem], plan: ReadPlan) -> Batch:
-        """Compute the states of a group at the depths of a plan, and read the plan's step."""
-        encoded = [plan.pared(e) for e in encoded]
+    def _batch(self, encoded: Sequence[EncodedItem], scope: Scope, correction: Method) -> Batch:
+        """Compute the states of a group, and read what its scope asks of every item."""
+        depths, step = scope.plan(correction.needs, self.scorer)
+        encoded = [
+            replace(
+                one,
+                blind=one.blind if step.blind else None,
+                content_free=one.content_free if step.content_free else (),
+            )
+            for one in encoded
+        ]
         branches = [b for e in encoded for p in e.prompts for b in p.branches]
         # A method that reads nothing needs the places of the rows all the same.
-        states = self.backbone.states(branches, sorted(plan.depths) or [0], self.batch_tokens)
-        readings = self.scorer.variants() if plan.step.readings else {}
-        batch = Batch(encoded, states, self.readout.read, self.scorer, plan, readings)
-        batch.read(range(len(encoded)), plan.step)
-        return batch
+        states = self.backbone.states(branches, sorted(depths) or [0], self.batch_tokens)
+        return Batch(encoded, states, self.readout.read, self.scorer, scope.methods, step)
 
     def _next(self, evidence: ItemReadings, read: Read, correction: Method) -> Step | Ruling:
         """Return the next step of an item in a reading mode, or the ruling."""
