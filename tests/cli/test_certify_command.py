@@ -70,21 +70,26 @@ def test_a_temperature_is_fitted_on_the_answers_under_the_certificate(runs, tmp_
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--promise", "breaks", "--alpha", 0.01], "300 .* 0.01 at 0.95"),
-        (["--alpha", 2], "alpha .* not 2.0"),
-        (["--benchmark", "demo"], "records of demo"),
-        (["--out", "nowhere/c.toml"], "no folder"),
+        (["runs", "--promise", "breaks", "--alpha", 0.01], "300 .* 0.01 at 0.95"),
+        (["runs", "--alpha", 2], "alpha .* not 2.0"),
+        (["runs", "--benchmark", "demo"], "records of demo"),
+        (["runs", "--out", "nowhere/c.toml"], "no folder"),
+        (["probe", "--error", 0.1], r"answers by a probe.*lastword try FILE --error 0\.1"),
+        (["none.csv"], r"cannot read .*\.csv: No such file"),
+        (["table.csv", "--error", 0], "a share between 0 and 1, not 0"),
+        (["table.csv", "--delta", 0], "a share between 0 and 1, not 0"),
     ],
 )
-def test_too_few_items_and_invalid_options_are_refused(runs, arguments, message):
+def test_too_little_and_invalid_options_are_refused(
+    runs, tmp_path, monkeypatch, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    Path("runs").symlink_to(runs)
+    Path("probe").mkdir()
+    Path("probe/answer.probe.safetensors").touch()
+    Path("table.csv").write_text("prediction,truth\na,a\n", encoding="utf-8")
     with pytest.raises(TraceError, match=message):
-        run(runs, *arguments)
-
-
-def test_a_folder_that_answers_by_a_probe_names_what_proves_its_answers(tmp_path):
-    (tmp_path / "answer.probe.safetensors").touch()
-    with pytest.raises(TraceError, match=r"answers by a probe.*lastword try FILE --error 0\.1"):
-        run(tmp_path, "--error", 0.1)
+        run(*arguments)
 
 
 RIGHT = Kind(1, True, True)
@@ -98,15 +103,6 @@ WORDS = [
     ([FIXED] * 90 + [BROKEN] * 60 + [RIGHT] * 150, Terms(0.02), 0),
     ([WIDE] * 40 + [CLOSE] * 45 + [RIGHT] * 215, Terms(0.04), 0),  # a gain at smaller margins too
 ]
-
-
-def test_a_missing_table_and_a_share_of_zero_are_refused(tmp_path):
-    with pytest.raises(TraceError, match=r"cannot read .*\.csv: No such file"):
-        run(tmp_path / "table.csv")
-    (tmp_path / "table.csv").write_text("prediction,truth\na,a\n", encoding="utf-8")
-    for share in ("--error", "--delta"):
-        with pytest.raises(TraceError, match="a share between 0 and 1, not 0"):
-            run(tmp_path / "table.csv", share, 0)
 
 
 def test_certificates_and_refusals_in_words(golden):

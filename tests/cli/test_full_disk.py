@@ -1,6 +1,5 @@
 """A full disk: commands print one line and leave existing files unchanged."""
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here"),
 ]
-ITEM = {"prompt": "Question: Which goods come from Baevwick? Answer:", "candidates": ["a", "b"]}
 
 
 @pytest.fixture
@@ -31,26 +29,13 @@ def command(forks: Forks) -> Callable[..., CompletedProcess[str]]:
     return call
 
 
-@pytest.mark.parametrize("form", [(), ("--json",)])
-def test_an_answer_that_cannot_be_written_is_an_error_in_one_line(command, form):
+def test_an_answer_that_cannot_be_written_is_an_error_in_one_line(command):
     candidates = ("--candidate", "a", "--candidate", "b")
     args = ("correct", "--model", "lastword/demo-organism", "--prompt", "Q:", *candidates)
-    process = command(*args, *form, stdout="/dev/full")
+    process = command(*args, stdout="/dev/full")
     assert process.returncode == 1
     message = "lastword: No space left on device: make room, and run it again\n"
     assert process.stderr.endswith(message) and "Traceback" not in process.stderr
-
-
-def test_corrections_that_cannot_be_written_leave_the_file_unchanged(command, tmp_path):
-    items, out = tmp_path / "items.jsonl", tmp_path / "out.jsonl"
-    items.write_text("".join(json.dumps(ITEM | {"id": str(i)}) + "\n" for i in range(40)))
-    out.write_text("what was there\n")
-    args = ("correct", "--model", "lastword/demo-organism", "--input", items, "--out", out)
-    process = command(*args, "--full", most=8 * 1024)
-    assert process.returncode == 1 and len(process.stderr.strip().splitlines()) == 1
-    assert "cannot write" in process.stderr and str(out) in process.stderr
-    assert out.read_text() == "what was there\n"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["items.jsonl", "out.jsonl"]
 
 
 def test_an_evaluation_resumes_after_a_full_disk(command, tmp_path):

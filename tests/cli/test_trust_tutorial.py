@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 from forked import Forks
 
-from lastword.trust.terms import Terms
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)
@@ -62,15 +60,3 @@ def test_the_tutorial_works_unchanged(run_text, forks, tmp_path):
     assert output == "pale cedar boats None\n1 0 False\n"
     assert run_text(within) == "corrected pale cedar boats\n"
     assert (tmp_path / "state.db").stat().st_size > 0
-
-
-def test_the_numbers_of_items_on_the_page_follow_from_the_formula():
-    (sentence,) = re.findall(r"If no answer is broken, (.*)", PAGE)
-    numbers = re.findall(
-        r"(\d+)(?: items)?(?: certify a broken rate of at most)? ([\d.]+)%", sentence
-    )
-    assert len(numbers) == 2
-    for items, share in numbers:
-        alpha = float(share) / 100
-        assert Terms(alpha).least <= int(items)  # the numbers are rounded up
-        assert Terms(0.95 * alpha).least > int(items)
