@@ -80,12 +80,6 @@ def test_one_dictionary_or_one_text_is_not_a_list():
         tracer().correct("w4 w9", ["w5", "w6"], content_free="N/A")
 
 
-def test_the_repr_of_a_tracer_is_one_line():
-    shown = repr(tracer())
-    assert shown.startswith("Tracer('Llama") and "\n" not in shown
-    assert shown.endswith("llama of 6 blocks, float32 on cpu, I(M) = 2 (mix branch))")
-
-
 def test_a_frame_has_a_row_per_decision_and_a_column_per_number():
     decisions = list(tracer().correct_many(ITEMS))
     frame = to_frame(decisions)

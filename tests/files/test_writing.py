@@ -37,13 +37,3 @@ def test_two_writers_of_one_file_do_not_mix(tmp_path):
         first.write(b"first")
         second.write(b"the second")
     assert path.read_bytes() == b"first" and os.listdir(tmp_path) == ["records"]
-
-
-def test_the_permissions_of_a_file_follow_the_umask(tmp_path):
-    before = os.umask(0o022)
-    try:
-        with open_whole(tmp_path / "records"):
-            pass
-    finally:
-        os.umask(before)
-    assert (tmp_path / "records").stat().st_mode & 0o777 == 0o644

@@ -156,15 +156,3 @@ def plan_reference(items: list[list[list[Branch]]], budget: int) -> list[list[in
 def test_plans_agree_with_the_definition(pairs, budget):
     items = [[branches_of(shape) for shape in pair] for pair in pairs]
     assert plan(items, budget) == plan_reference(items, budget)
-
-
-def test_items_with_a_common_prompt_share_a_group_despite_equal_blind_prompts():
-    """All blind prompts are the same text, so sorting by them would separate equal questions."""
-    questions = [tuple(range(10 * q, 10 * q + 9)) for q in (3, 1, 2)]
-    items = [
-        [[Branch((*question, 90 + answer, 7), 9)], [Branch((0, 90 + answer, 7), 1)]]
-        for answer in range(2)
-        for question in questions
-    ]
-    groups = plan(items, 16)
-    assert sorted(map(sorted, groups)) == [[0, 3], [1, 4], [2, 5]]

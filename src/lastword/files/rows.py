@@ -141,24 +141,23 @@ def _delimited(text: str, usual: str, say: Callable[[str], None], encoding: str)
     form = f"{encoding}, separated by {SEPARATORS.get(delimiter, repr(delimiter))}"
     if not declared and (encoding == "UTF-16" or delimiter != usual):
         say(f"guessed: the table is {form}")
-    skipped = len(declared[0].splitlines()) if declared else 0
     csv.field_size_limit(2**31 - 1)
     # Line ends are kept as they are, because cells in quotes may contain them.
     reader = csv.reader(io.StringIO(body, newline=""), delimiter=delimiter, strict=True)
-    names, rows, begin = list[str](), list[Row](), 1
+    names, rows = list[str](), list[Row]()
+    begin = first = 1 + (len(declared[0].splitlines()) if declared else 0)
     try:
         for cells in reader:
-            begin = reader.line_num + 1  # of the next row
+            begin = reader.line_num + first  # of the next row
             if cells and names:
                 rows.append(_cells(f"row {len(rows) + 1}", names, cells, form))
             elif cells:
                 names = unique_names(cells)
     except csv.Error as error:
         # A quote that is never closed takes in the lines after it, up to the end of the file.
-        unclosed = reader.line_num > begin
+        unclosed = reader.line_num + first > begin + 1
         why = "a quote in this row is never closed" if unclosed else str(error)
-        place = f"line {skipped + begin}"
-        raise ValueError(f"{place}: {why}; double each quote (read as {form})") from error
+        raise ValueError(f"line {begin}: {why}; double each quote (read as {form})") from error
     return rows
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from zipfile import BadZipFile
 
 from lastword.files.cells import cell_text, read_cell, unique_names
@@ -16,9 +16,15 @@ def workbook(path: Path, say: Callable[[str], None]) -> Iterator[tuple[int, dict
     Raises:
         ValueError: Not a workbook, damaged, without cells, or two columns of one name.
     """
+    from openpyxl import load_workbook
+
     try:
         with path.open("rb") as file:  # openpyxl may leave a file open that it opens itself
-            yield from _rows(_first_sheet(file, say))
+            first, *others = load_workbook(file, read_only=True, data_only=True).worksheets
+            if others:
+                count = len(others) + 1
+                say(f"guessed: the table is the sheet {first.title}, the first of {count}")
+            yield from _rows(first)
     except (ValueError, OSError, MemoryError):
         raise
     except BadZipFile as error:
@@ -28,20 +34,6 @@ def workbook(path: Path, say: Callable[[str], None]) -> Iterator[tuple[int, dict
             f"it is not an Excel workbook, or a damaged one ({type(error).__name__}: {error}): "
             "save it again, or as CSV"
         ) from error
-
-
-def _first_sheet(file: IO[bytes], say: Callable[[str], None]) -> Any:
-    from openpyxl import load_workbook
-
-    try:
-        sheets = load_workbook(file, read_only=True, data_only=True).worksheets
-    except AttributeError:  # a book of charts only
-        sheets = []
-    if not sheets:
-        raise ValueError("it has no sheet with cells: put the table into one")
-    if len(sheets) > 1:
-        say(f"guessed: the table is the sheet {sheets[0].title}, the first of {len(sheets)}")
-    return sheets[0]
 
 
 def _rows(sheet: Any) -> Iterator[tuple[int, dict[str, str]]]:
@@ -70,4 +62,4 @@ def _text(value: Any, kind: str) -> str:
     if kind == "e":
         return ""
     text = str(value) if isinstance(value, bool) else cell_text(value)
-    return str(read_cell(unescape(text)))
+    return read_cell(str(unescape(text)))
