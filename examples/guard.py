@@ -10,6 +10,7 @@ figure of the candidates over depth: what a reviewer needs to judge it.
 
 import sys
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 
 from lastword import Decision, Item, Tracer
@@ -24,7 +25,7 @@ def arriving() -> Iterator[Item]:
 def keep(decision: Decision, folder: Path, place: int) -> Path:
     """Write the page of one disagreement."""
     path = folder / f"{place:03}.html"
-    page = f"<!doctype html><meta charset='utf-8'>{decision._repr_html_()}"
+    page = f"<!doctype html><meta charset='utf-8'><p>{escape(repr(decision))}</p>"
     path.write_text(page, encoding="utf-8")
     return path
 

@@ -128,7 +128,7 @@ def test_tour():
     outputs, names = run_cells("tour.ipynb")
     share, table, decision, gates, frame, _ = outputs
     assert share > 0.6 and table.argmax(axis=1).tolist() == [0, 1]
-    assert "<table" in decision._repr_html_() and decision.answer == "pale cedar boats"
+    assert decision.answer == "pale cedar boats"
     assert gates and len(frame) == 2
     assert names["right"] > names["base"]
 

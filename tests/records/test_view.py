@@ -1,17 +1,15 @@
-"""Views of a decision: roles of candidates, deciding depths, and escaped text."""
+"""Views of a decision: roles of candidates, deciding depths."""
 
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from test_explanation import decision, spatial
+from test_explanation import spatial
 
 from lastword import Theta
 from lastword.records.marks import LOOKS
 from lastword.records.view import view
-
-HOSTILE = "<script>alert(1)</script>"
 
 
 def test_roles_of_candidates():
@@ -37,11 +35,3 @@ def test_the_deciding_depths_of_each_operator(operator, chosen, name):
     shown = view(replace(spatial("decisive", 5), **fields, **gates, regime="scalar"), Theta())
     assert (shown["deciding"], shown["deciding_name"]) == (chosen, name)
     assert (shown["window"], shown["depths"]) == ([6, 10], [*range(13)])
-
-
-def test_the_notebook_view_has_answers_and_probabilities_as_text():
-    shown = decision()._repr_html_()
-    assert "<td>it is red</td>" in shown and "<strong>it is blue</strong>" in shown
-    assert f"{decision().probabilities[1]:.3f}" in shown
-    hostile = decision(candidates=(HOSTILE, "it is blue"))._repr_html_()
-    assert HOSTILE not in hostile and "&lt;script" in hostile

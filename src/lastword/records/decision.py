@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -220,7 +219,8 @@ class Decision:
         compute, kind = _METRICS[metric]
         if self.truthful is None or self.kind not in (None, kind):
             return None
-        return _defined(compute(self.base_scores if base else self.scores, self.truthful))
+        value = compute(self.base_scores if base else self.scores, self.truthful)
+        return None if math.isnan(value) else value
 
     @property
     def gain(self) -> float | None:
@@ -248,17 +248,6 @@ class Decision:
         content: dict[str, Any] = {} if self.id is None else {"id": self.id}
         content["schema"] = SCHEMA
         return content | {name: strict(self.value(name)) for name in names}
-
-    def _repr_html_(self) -> str:
-        """Return the candidates and their probabilities, for notebooks; the answer is bold."""
-        rows = ""
-        pairs = zip(self.base_probabilities, self.probabilities, strict=True)
-        for place, (before, after) in enumerate(pairs):
-            text = escape(self.candidates[place])
-            text = f"<strong>{text}</strong>" if place == self.index else text
-            rows += f"<tr><td>{text}</td><td>{before:.3f}</td><td>{after:.3f}</td></tr>"
-        heads = "<tr><th>candidate</th><th>base</th><th>corrected</th></tr>"
-        return f"<table>{heads}{rows}</table><p>{escape(repr(self))}</p>"
 
     def __repr__(self) -> str:
         """Return one line: answer, operator, probability, and number of candidates."""
@@ -290,10 +279,6 @@ _METRICS: dict[str, tuple[Callable[..., float], str]] = {
     "mc2": (mc2, "mc2"),
     "mc3": (mc3, "mc2"),
 }
-
-
-def _defined(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 def to_frame(decisions: Iterable[Decision]) -> "pd.DataFrame":
