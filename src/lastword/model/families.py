@@ -11,32 +11,18 @@ LOADING = ("int8", "nf4")
 
 
 class Family(NamedTuple):
-    """A model type, with properties that tests check on small random checkpoints on the CPU.
-
-    Attributes:
-        model_type: `config.model_type` in transformers.
-        head: transformers' class, whose forward computes the logits.
-        road: `packed` if the check at load takes the packed forest, else `plain`.
-        rule: Operations of that class besides the norm and the head's weights.
-        wrapper: Model type of the multimodal wrapper with this text model; empty without one.
-        tried: Quantisations that were compared with dense weights: `fp8` and `mxfp4` as stored,
-            `int8` and `nf4` by `--load quantize`.
-        note: Special properties of its positions or attention.
-    """
+    """A model type, with properties that tests check on small random checkpoints on the CPU."""
 
     model_type: str
-    head: str
-    road: str
-    rule: str
-    wrapper: str
-    tried: tuple[str, ...]
-    note: str
+    head: str  # transformers' class, whose forward computes the logits
+    road: str  # `packed` if the check at load takes the packed forest, else `plain`
+    rule: str  # operations of that class besides the norm and the head's weights
+    wrapper: str  # model type of the multimodal wrapper with this text model
+    tried: tuple[str, ...]  # quantisations that were compared with dense weights
+    note: str  # special properties of its positions or attention
 
 
-def _read_list() -> tuple[Family, ...]:
-    with (Path(__file__).parent / "families.csv").open(encoding="utf-8", newline="") as file:
-        rows = csv.DictReader(file)
-        return tuple(Family(**row | {"tried": tuple(row["tried"].split())}) for row in rows)
-
-
-FAMILIES = _read_list()
+_LINES = (Path(__file__).parent / "families.csv").read_text(encoding="utf-8").splitlines()
+FAMILIES = tuple(
+    Family(**row | {"tried": tuple(row["tried"].split())}) for row in csv.DictReader(_LINES)
+)

@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
@@ -43,10 +44,9 @@ def missing(extra: str) -> list[str]:
 
 
 def _version(package: str) -> str | None:
-    try:
+    with suppress(metadata.PackageNotFoundError):
         return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    return None
 
 
 def _devices() -> Iterator[dict[str, Any]]:

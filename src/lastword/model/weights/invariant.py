@@ -45,13 +45,10 @@ Matrix = Float[Tensor, "rows columns"]
 
 @dataclass(frozen=True)
 class Factors:
-    """I(M) and its factors.
+    """I(M) and its factors (Eq. 15).
 
     Attributes:
-        phi_N: Mean absolute weight of the final norm, Eq. 15; 1 if it has none.
-        phi_K: rcv(W_K[e]), Eq. 15.
-        rcv_V_early: rcv of the value projection of block e.
-        phi_O: rcv(W_O[m]), Eq. 15.
+        phi_N: Mean absolute weight of the final norm; 1 if it has none.
         blocks: e and m, counted from 0.
         depth: L, the model's number of blocks.
         layout: Layout of K, V and O: `separate`, `fused-rowwise`, `fused-grouped`, `latent`.
@@ -108,15 +105,10 @@ def rcv(matrix: Matrix) -> float:
 def read_invariant(
     source: str | Path, *, theta: Theta, revision: str | None = None, readings: bool = False
 ) -> Factors:
-    """Return I(M) of a checkpoint, from its five tensors and its config.
+    """Return I(M) of a checkpoint folder or a hub's model, from its five tensors and its config.
 
-    The model is not loaded. From a hub, only the bytes of these tensors are downloaded.
-
-    Args:
-        source: A checkpoint folder, or a hub name.
-        theta: Fractions rho_e and rho_m and the switches of `Theta.invariant`.
-        revision: Branch, tag or commit on the hub; None for its main branch.
-        readings: True to return all readings of I(M), which need up to four more tensors.
+    The model is not loaded. From a hub, only the bytes of these tensors are downloaded. All
+    readings of I(M) need up to four more.
 
     Raises:
         InvariantError: I(M) is undefined for the model, or the format is not supported. Adapters
@@ -134,11 +126,7 @@ def read_invariant(
 
 
 def model_invariant(model: "PreTrainedModel", *, theta: Theta, readings: bool = False) -> Factors:
-    """Return I(M) of a transformers model in memory, from its current weights.
-
-    Raises:
-        InvariantError: I(M) is undefined for the model, or it has an adapter that is not merged.
-    """
+    """Return I(M) of a transformers model in memory, from its current weights."""
     checkpoint = ModelCheckpoint(model)
     if any(".lora_" in name or ".base_layer." in name for name in checkpoint.names):
         raise InvariantError(

@@ -72,11 +72,7 @@ class Projection:
     transposed: bool = False
 
     def select(self, stored: Float[Tensor, "_ _"]) -> Float[Tensor, "selected columns"]:
-        """Return the projection's rows of the stored matrix.
-
-        Raises:
-            InvariantError: The matrix has another number of rows than the layout.
-        """
+        """Return the projection's rows of the stored matrix."""
         matrix = stored.T if self.transposed else stored
         group = sum(self.sizes)
         if not group:
@@ -101,28 +97,16 @@ class Projections(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """The text decoder's list of blocks within a checkpoint.
+    """The text decoder's list of blocks within a checkpoint."""
 
-    Attributes:
-        path: The path before a block's number, such as `model.layers.`.
-        modules: The paths of the modules in each block.
-        norm: Path of the final norm; None if there is none, or it has no weight.
-    """
-
-    path: str
+    path: str  # before a block's number, such as `model.layers.`
     depth: int
-    modules: dict[int, set[str]]
-    norm: str | None
+    modules: dict[int, set[str]]  # paths within each block
+    norm: str | None  # path of the final norm, if there is one with a weight
 
 
 class Fused(NamedTuple):
-    """A family's fused projection.
-
-    Attributes:
-        qkv: Its path within a block.
-        rows: Function of the config that returns the groups, and the rows of (q, k, v) in each.
-        transposed: True if both are stored [in, out].
-    """
+    """A family's fused projection: paths in a block, and the rows of (q, k, v) in each group."""
 
     qkv: str
     output: str
@@ -146,11 +130,7 @@ def text_part(config: Config) -> Config:
 
 
 def find_stack(modules: Iterable[str], config: Config) -> Stack:
-    """Return the text decoder's blocks among a checkpoint's modules.
-
-    Raises:
-        InvariantError: No list has that many blocks, or more than one has.
-    """
+    """Return the text decoder's blocks, the one list of modules with the config's number."""
     stacks: dict[str, dict[int, set[str]]] = {}
     for match in filter(None, map(_BLOCK.match, modules)):
         if not _OTHER_STACKS & set(re.split(r"[._]", match["stack"])):
@@ -185,11 +165,7 @@ def _final_norm(stack: str, modules: Iterable[str]) -> str | None:
 
 
 def find_projections(stack: Stack, block: int, config: Config) -> Projections:
-    """Return K, V and O of a block.
-
-    Raises:
-        InvariantError: The block has none (Mamba, hybrids), or its fused layout is unknown.
-    """
+    """Return K, V and O of a block, which Mamba, hybrids and unknown fused layouts lack."""
     inside, prefix = stack.modules[block], f"{stack.path}{block}."
     outputs = [] if _is_linear(config, block) else [f"{a}.{o}" for a in ATTENTIONS for o in OUTPUTS]
     for output in (output for output in outputs if output in inside):
@@ -227,9 +203,8 @@ def _latent(attention: str, config: Config) -> tuple[Projection, Projection]:
 def _is_linear(config: Config, block: int) -> bool:
     """Return True if a hybrid's config says that the block has no softmax attention."""
     types = config.get("layer_types")
-    if not isinstance(types, list | tuple) or block >= len(types):
-        return False
-    return any(word in str(types[block]) for word in ("linear", "mamba", "conv", "recurrent"))
+    kind = types[block] if isinstance(types, list | tuple) and block < len(types) else ""
+    return any(word in str(kind) for word in ("linear", "mamba", "conv", "recurrent"))
 
 
 def _number(config: Config, keys: tuple[str, ...]) -> int | None:
