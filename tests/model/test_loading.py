@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 from lastword import Tracer
 from lastword.errors import InvariantError, ModelError, TooLargeError, TraceError
 from lastword.model import loading
-from lastword.model.backend import token_bytes
+from lastword.model.backend import default_batch_tokens
 from lastword.model.options import LoadOptions
 from lastword.model.weights.invariant import read_invariant
 from lastword.rule.theta import Theta
@@ -364,9 +364,11 @@ def test_an_adapter_is_merged(saved, tmp_path):
 
 
 def test_the_largest_of_several_intermediate_sizes_counts():
-    sizes = {"hidden_size": 16, "num_hidden_layers": 4}
+    sizes = {"hidden_size": 4096, "num_hidden_layers": 4}
     one, several = (
-        token_bytes(SimpleNamespace(**sizes, intermediate_size=inner), torch.float32)
-        for inner in (64, [32, 64, 32])
+        default_batch_tokens(
+            SimpleNamespace(**sizes, intermediate_size=inner), torch.float32, torch.device("cpu")
+        )
+        for inner in (65536, [32, 65536, 32])
     )
-    assert one == several
+    assert 512 < one == several < 8192

@@ -20,11 +20,7 @@ MOST_BATCH_TOKENS = 8192  # however much memory there is
 
 @dataclass(frozen=True)
 class Profile:
-    """The sizes and names of a model.
-
-    Attributes:
-        context: Maximum number of input tokens; None without a limit.
-    """
+    """The sizes and names of a model; `context` is its maximum number of input tokens."""
 
     model_type: str
     depth: int
@@ -44,11 +40,7 @@ class Profile:
 class LanguageModel:
     """A transformers model as a source of states, on the road that the check at load chose.
 
-    Args:
-        model: The model.
-        options: Options of running it.
-        source: Its origin, for records.
-        digest: See `check_once`.
+    `source` is its origin for records, and `digest` that of `check_once`.
     """
 
     def __init__(
@@ -87,19 +79,14 @@ class LanguageModel:
         )
 
 
-def token_bytes(config: Any, dtype: torch.dtype) -> int:
-    """Return bytes of a token in a batch: states at every depth, and one block's activations."""
-    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-    inner = max(inner) if isinstance(inner, list | tuple) else inner  # Gemma 3n: a list over blocks
-    activations = 4 * config.hidden_size + 3 * inner
-    depth = config.num_hidden_layers
-    return int(((depth + 1) * config.hidden_size + activations) * dtype.itemsize)
-
-
 def default_batch_tokens(config: Any, dtype: torch.dtype, device: torch.device) -> int:
     """Return the number of distinct tokens whose states and activations fit the batch's memory."""
-    memory = BATCH_BYTES
+    memory, width = BATCH_BYTES, config.hidden_size
     # A share of all memory, not of the free memory: a resumed run must plan the same batches.
     if device.type == "cuda":
         memory = max(memory, torch.cuda.get_device_properties(device).total_memory // 16)
-    return int(max(512, min(MOST_BATCH_TOKENS, memory // token_bytes(config, dtype))))
+    inner = getattr(config, "intermediate_size", None) or 4 * width
+    inner = max(inner) if isinstance(inner, list | tuple) else inner  # Gemma 3n: a list over blocks
+    # States at every depth, and one block's activations.
+    numbers = (config.num_hidden_layers + 1) * width + 4 * width + 3 * inner
+    return int(max(512, min(MOST_BATCH_TOKENS, memory // (numbers * dtype.itemsize))))

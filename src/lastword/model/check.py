@@ -96,8 +96,7 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
 
     Raises:
         InputError: The model in memory has another attention implementation.
-        UnsupportedModelError: The model cannot be run, its scores depend on the rest of the batch
-            or on later tokens, or the readout at depth L differs from the model's logits.
+        UnsupportedModelError: The model cannot be read; see `_check_plain`.
     """
     if attention not in ("auto", backbone.attention):
         raise InputError(
@@ -180,9 +179,8 @@ def _packed_difference(backbone: Backbone, readout: Readout, alone: LogProbs) ->
     # below the length of the texts.
     with shrunk_windows(backbone, SHRUNK) as windowed:
         if windowed:
-            plain = _scores(backbone.on("plain"), readout, branches)
-            beyond = _difference(_scores(backbone, readout, branches), plain)
-            difference = max(difference, beyond)
+            roads = (_scores(b, readout, branches) for b in (backbone, backbone.on("plain")))
+            difference = max(difference, _difference(*roads))
     return difference, windowed
 
 

@@ -14,9 +14,8 @@ from lastword.model.weights.identity import file_digest, folder_digests, is_adap
 def load_digest(options: LoadOptions) -> str | None:
     """Return the digest of a model's files and of the options that affect records.
 
-    Two starts with one digest load the same model. For a model of the hub, the last downloaded
-    commit counts; the hub is not asked for a newer one. There is no digest (None) of an adapter, or
-    of a model that was not downloaded yet.
+    For a model of the hub, the last downloaded commit counts. None for an adapter, or for a model
+    that was not downloaded yet.
     """
     files = _files(options)
     return None if files is None else text_digest(to_json(options.facts() | {"files": files}))
@@ -35,12 +34,7 @@ def digests(source: Mapping[str, Any]) -> dict[str, str]:
 
 
 def require_there(options: LoadOptions) -> None:
-    """Refuse a local or published model that is not here.
-
-    Raises:
-        InputError: An unknown name that begins with `lastword/`.
-        ModelError: No such folder or file, or the model has to be downloaded first.
-    """
+    """Refuse a local or published model that is not here."""
     path = Path(options.name).expanduser()
     if options.name.startswith(named.PREFIX) and options.embedded is None:
         named.locate(options.name)

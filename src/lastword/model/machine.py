@@ -7,7 +7,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
-from lastword.model import named
+from lastword.model.named import PREFIX, PUBLISHED
 
 # Packages whose versions are shown besides lastword's.
 _PACKAGES = ("torch", "transformers", "tokenizers", "huggingface-hub", "datasets", "lm_eval")
@@ -25,7 +25,8 @@ def describe_machine() -> dict[str, Any]:
         },
         "devices": list(_devices()),
         "extras": {name: missing(name) for name in extras if name not in ("docs", "dev")},
-        "models": _models(),
+        # The place of each model of `lastword get`; None if it has to be downloaded.
+        "models": {f"{PREFIX}{m.name}": m.place and str(m.place) for m in PUBLISHED.values()},
     }
 
 
@@ -66,9 +67,3 @@ def _devices() -> Iterator[dict[str, Any]]:
     for name, what in names.items():
         free = available(torch.device(name))
         yield {"name": name, "is": what, "free_gb": None if free is None else round(free / 1e9, 1)}
-
-
-def _models() -> dict[str, str | None]:
-    """Return the place of each model of `lastword get`; None if it has to be downloaded."""
-    places = {name: model.place for name, model in named.PUBLISHED.items()}
-    return {named.PREFIX + name: None if at is None else str(at) for name, at in places.items()}

@@ -33,11 +33,7 @@ class Parts:
 
 
 def locate(model: PreTrainedModel) -> Parts:
-    """Find trunk, blocks and final norm of a decoder-only language model.
-
-    Raises:
-        UnsupportedModelError: Encoder-decoder, no output head, or no blocks where they should be.
-    """
+    """Find trunk, blocks and final norm of a decoder-only language model."""
     if model.config.is_encoder_decoder:
         raise _refuse(model, "it is an encoder-decoder; lastword reads decoder-only models")
     if model.get_output_embeddings() is None:

@@ -42,11 +42,7 @@ def is_dequantised(method: str | None, device: torch.device) -> bool:
 
 
 def refuse_unscaled(checkpoint: SafetensorsCheckpoint) -> None:
-    """Refuse weights of 8 bits if the config has no quantisation: they would be used unscaled.
-
-    Raises:
-        ModelError: There are some.
-    """
+    """Refuse weights of 8 bits if the config has no quantisation: they would be used unscaled."""
     for name, info in checkpoint.tensors():
         if name.endswith(".weight") and info.dtype in ("I8", "F8_E4M3", "F8_E5M2"):
             raise ModelError(

@@ -31,11 +31,7 @@ def is_bpe(values: Mapping[str, Any]) -> bool:
 
 
 def settle_splitter(tokenizer: Any, values: Mapping[str, Any], label: str) -> None:
-    """Make a tokenizer split text as llama.cpp does for a file with this metadata.
-
-    Raises:
-        CheckpointError: The name of the rule is unknown.
-    """
+    """Make a tokenizer split text as llama.cpp does for a file with this metadata."""
     if not is_bpe(values):
         return
     from tokenizers import Regex

@@ -25,14 +25,7 @@ def require_whole(
 ) -> None:
     """Refuse a model if tensors are missing, unused, or of another shape than its config says.
 
-    Args:
-        label: The checkpoint's name in messages.
-        model: The model.
-        info: What `from_pretrained` returns with `output_loading_info`.
-        ignored: Pattern of tensors that change no answer.
-
-    Raises:
-        ModelError: It is not whole.
+    `info` is what `from_pretrained` returns with `output_loading_info`.
     """
     kind = type(model).__name__
     for key, verb, what, advice in (

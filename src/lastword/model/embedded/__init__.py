@@ -24,34 +24,23 @@ def folder(name: str) -> Path:
     return FOLDER / _CONTROLS.get(name, name)
 
 
-def weights(name: str) -> Path:
-    """Return the weights of an embedded model, which the wheel may lack."""
-    return folder(name) / ("control.safetensors" if name in _CONTROLS else "model.safetensors")
-
-
 def load(name: str = "organism") -> tuple["LlamaForCausalLM", "PreTrainedTokenizerFast"]:
-    """Load an embedded model in float32, and its tokenizer.
-
-    Raises:
-        InputError: No embedded model has this name.
-        ModelError: The installed package does not have it.
-    """
+    """Load an embedded model in float32, and its tokenizer."""
     import torch
     from safetensors.torch import load_file
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     if name not in get_args(Name):
         raise InputError(f"no embedded model {name!r}; known: {', '.join(get_args(Name))}")
-    files = folder(name)
-    if not weights(name).is_file():
+    weights = [folder(name) / "model.safetensors"]
+    weights += [folder(name) / "control.safetensors"] if name in _CONTROLS else []
+    if not all(file.is_file() for file in weights):
         raise ModelError(
             f"{EMBEDDED}{name} comes with lastword's repository, not with its wheel: clone the "
             "repository and install it with `pip install --editable .`"
         )
     with torch.random.fork_rng(devices=[]):  # a new model draws random weights, replaced below
-        model = LlamaForCausalLM(LlamaConfig.from_pretrained(files))
-    state = load_file(files / "model.safetensors")
-    if name in _CONTROLS:
-        state |= load_file(weights(name))
+        model = LlamaForCausalLM(LlamaConfig.from_pretrained(folder(name)))
+    state = {tensor: value for file in weights for tensor, value in load_file(file).items()}
     model.load_state_dict(state)
-    return model.eval(), PreTrainedTokenizerFast.from_pretrained(files)
+    return model.eval(), PreTrainedTokenizerFast.from_pretrained(folder(name))

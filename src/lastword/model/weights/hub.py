@@ -74,11 +74,7 @@ def hub_files(name: str, commit: str) -> Files:
 
 
 def open_model(name: str, revision: str | None = None) -> SafetensorsCheckpoint:
-    """Return a model's checkpoint: a download of the same commit, else the hub's safetensors.
-
-    Raises:
-        CheckpointError: As `download`, or it has no safetensors.
-    """
+    """Return a model's checkpoint: a download of the same commit, else the hub's safetensors."""
     path, commit = download(name, "config.json", revision)
     if any(path.parent.glob("*.safetensors")) and (local := open_local(path.parent)).is_whole:
         return local
@@ -94,11 +90,7 @@ def open_model(name: str, revision: str | None = None) -> SafetensorsCheckpoint:
 def download(name: str, file: str, revision: str | None) -> tuple[Path, str]:
     """Return a file of a model in huggingface_hub's cache, and its commit.
 
-    If the hub does not answer, this is the last download of the file.
-
-    Raises:
-        CheckpointError: A name is not valid, the user has no access to the model or its revision,
-            there is no such file, or the hub does not answer and the file was not downloaded.
+    If the hub does not answer, this is the last download of the file; an error if there is none.
     """
     require_name(name, revision, file)
     try:
