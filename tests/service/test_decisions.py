@@ -24,9 +24,7 @@ from lastword.service.app import create_app
 from lastword.service.questions import Usage
 from lastword.service.settings import Settings
 from lastword.text.forest import Branch
-from lastword.text.question import question_digest
 from lastword.text.tokens import Encoded, EncodedItem
-from lastword.trust.calibration import Calibration
 from lastword.trust.certificate import Certificate
 from lastword.trust.policy import OFF
 from lastword.trust.terms import Terms
@@ -441,20 +439,6 @@ def test_a_probe_answers_a_literal_with_its_question(topic):
     assert expected.deferred and parsed is None and refusal
 
 
-def chat(served: Running, question: Choice, **changes: Any) -> dict[str, Any]:
-    """Ask a question in a chat; return the message with its decision."""
-    body = {
-        "messages": [
-            {"role": "system", "content": question.instructions},
-            {"role": "user", "content": TEXT},
-        ],
-        "structured_outputs": {"choice": [option.value for option in question.options]},
-    }
-    answer = served.client.post("/v1/chat/completions", json=body | changes)
-    assert answer.status_code == 200, (answer.text, served.events("failure"))
-    return answer.json()["choices"][0]["message"] | {"lastword": answer.json()["lastword"]}
-
-
 def test_an_array_in_a_chat_holds_the_options_that_apply(plain, model):
     schema = {"type": "array", "items": {"enum": [*GOODS, "salt"]}, "description": "Which goods?"}
     format = {"type": "json_schema", "json_schema": {"schema": schema}}
@@ -465,27 +449,3 @@ def test_an_array_in_a_chat_holds_the_options_that_apply(plain, model):
     shares = {each["value"]: each["probability"] for each in response["lastword"]["probabilities"]}
     pairs = zip(expected.values, expected.probabilities.tolist(), strict=True)
     assert shares == pytest.approx(dict(pairs))
-
-
-def test_a_certificate_applies_to_a_chat_with_its_question():
-    question, other = Choice("Which goods?", GOODS), Choice("Who is angry?", GOODS)
-    bare = Decider.demo()
-    certificate = deferring(
-        bare,
-        bare.prepare({"q": question}),
-        0.9999,
-        questions=(question_digest(question),),
-        calibration=Calibration(2.5, 100, 0.1, 0.05, 0.2, 0.1),
-    )
-    decider = Decider.demo(certificate=certificate)
-    expected = decider.decide(TEXT, {"q": question})["q"]
-    with running(decider) as served:
-        one, unknown = chat(served, question), chat(served, other)
-        turned = chat(served, Choice("Which goods?", GOODS[::-1]))
-        refused = chat(served, question, on_deferred="refusal")
-    for message in (one, turned):
-        assert message["lastword"]["deferred"] and message["lastword"]["calibrated"]
-    assert one["lastword"]["probability"] == pytest.approx(expected.probability, abs=1e-6)
-    assert one["content"] == expected.choice and one["refusal"] is None
-    assert refused["content"] is None and refused["refusal"]
-    assert not unknown["lastword"]["deferred"] and not unknown["lastword"]["calibrated"]

@@ -52,19 +52,6 @@ def ask(served, text, **more):
     return answer
 
 
-def test_the_model_answers_other_questions_than_the_probes(model):
-    """The certificate of a probe allows no correction of other questions."""
-    assert model.method == "base"
-    with running(model) as served:
-        same = ask(served, "a fox at the bank")["lastword"]
-        questions = [{"type": "choice", "instructions": "Of what?", "choices": ["fox", "bank"]}]
-        other_answer = ask(served, "a fox at the bank", questions=questions)["lastword"]
-        (listed,) = served.client.get("/v1/models").json()["models"]
-    assert same["method"] == same["operator"] == model.probes[0].name
-    assert other_answer["method"] == "model" and not other_answer["corrected"]
-    assert listed["correction"] == "model" and [*listed["questions"]] == ["a"]
-
-
 def test_stored_labels_are_a_table_that_try_reads(model, tmp_path, run):
     state, table = tmp_path / "state.db", tmp_path / "more.csv"
     texts, labels = texts_of(6, start=200)

@@ -154,43 +154,7 @@ def test_a_failing_item_affects_no_other(held):
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
 
 
-def test_requests_after_their_deadline_are_refused_and_not_computed(held):
-    with running(held, deadline_seconds=1.0) as served:
-        held.go.clear()
-        with ThreadPoolExecutor(2) as pool:
-            one = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "one"})
-            served.wait_for(lambda: held.busy)
-            two = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "two"})
-            for answer in (one.result(), two.result()):
-                assert answer.status_code == 504 and code_of(answer) == "deadline"
-        held.go.set()
-        assert served.client.post("/v1/correct", json=BODY).status_code == 200
-    assert [g for g in held.groups if "two" in g] == []
-
-
 # Shadow, logs, stopping
-
-
-def test_shadow_returns_the_answer_of_the_model_and_logs_the_change(model):
-    items = random_items(11, 60)
-    decisions = list(model.correct_many(items))
-    changed = [d for d in decisions if d.corrected]
-    assert changed, "the test needs items that correction changes"
-    with running(model, shadow=True) as served:
-        body = {"items": [as_body(i) for i in items]}
-        answers = served.client.post("/v1/correct/batch", json=body).json()["items"]
-        assert served.client.get("/v1/model").json()["shadow"] is True
-        shadows = served.events("shadow")
-        counted = served.client.get("/metrics").text
-    for answer, decision in zip(answers, decisions, strict=True):
-        assert answer["index"] == answer["base_index"] == decision.base_index
-        assert (answer["method"], answer["operator"]) == ("model", "base")
-        assert not answer["corrected"]
-        assert answer["scores"] == answer["base_scores"] and answer["gates"] == {}
-    assert sum(s["changed"] for s in shadows) == len(changed)
-    assert [s["index"] for s in shadows] == [d.index for d in decisions]
-    totals = re.findall(r"lastword_shadow_changes_total\{.*\} (.*)", counted)
-    assert sum(map(float, totals)) == len(changed)
 
 
 def test_logs_have_prompts_only_with_log_prompts(model):

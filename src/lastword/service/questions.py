@@ -102,7 +102,8 @@ async def _plan(
         questions, text = make(decider.served), text_of(value)
         require_few_characters(text, [*singles(questions).values()], service.settings)
         ready = decider.prepare(questions, warn=False)
-        if ready.near and (decider.probes or decider.certificate):
+        limited = bool(decider.probes or decider.certificate) and not service.settings.lenient
+        if ready.near and limited:
             _refuse_near_miss(*next(iter(ready.near.items())))
         works = decider.plan(text, replace(ready, questions=ready.singles), read, blind)
         probed = max((work.tokens for work in works if work.probe is not None), default=0)

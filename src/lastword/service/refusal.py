@@ -6,7 +6,7 @@ STATUS: dict[str, int] = {
     "broken_body": 400,  # an invalid chunk, or a client that leaves: the server tells no difference
     "invalid_body": 422,  # against the schema
     "item": 422,  # a text that the model cannot read
-    "near_miss": 422,  # almost a served question
+    "near_miss": 422,  # almost a served question, without --lenient
     "too_many_candidates": 422,
     "too_many_characters": 413,
     "too_many_tokens": 422,

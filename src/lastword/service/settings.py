@@ -47,6 +47,8 @@ class Settings:
         explorer: Show the explorer at /.
         log_prompts: Log prompts and candidates.
         questions: Questions file. It is checked, and the probes that it names are loaded, at start.
+        lenient: Let the model answer a question that is almost a served one, which is refused
+            otherwise if a probe or a certificate is served.
         template: Template of decisions: decide/plain, decide/listed, decide/chat or a Jinja file.
     """
 
@@ -74,6 +76,7 @@ class Settings:
     explorer: bool = False
     log_prompts: bool = False
     questions: Path | None = None
+    lenient: bool = False
     template: str | None = None
 
     def __post_init__(self) -> None:

@@ -106,7 +106,7 @@ class ChatBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
         if texts is not None and schema is not None:
             raise Refusal("invalid_body", "2 choice lists are given; give one")
         if texts is not None:
-            require_few(texts.choice, "the list")
+            require_few(texts.choice)
             return Choices(tuple(texts.choice))
         if schema is not None:
             return choices_of(schema.schema_)

@@ -17,7 +17,6 @@ _NOTES = set(
     "$comment $defs $id $schema default definitions deprecated description examples format "
     "readOnly title".split()
 )
-_FORMS = ("anyOf", "const", "enum")
 _TYPES: dict[type, tuple[str, ...]] = {
     str: ("string",),
     bool: ("boolean",),
@@ -90,10 +89,10 @@ def _text(value: Json) -> str:
     return value if isinstance(value, str) else to_json(value)
 
 
-def require_few(entries: Collection[Json], where: str) -> None:
+def require_few(entries: Collection[Json]) -> None:
     """Refuse more options than a question may have, before each of them is looked at."""
     if len(entries) > MOST_CHOICES + 1:  # null is no option
-        what = f"{where} has {len(entries):,} entries, a choice has at most {MOST_CHOICES} options"
+        what = f"there are {len(entries):,} entries, a choice has at most {MOST_CHOICES} options"
         raise Refusal("too_many_candidates", what)
 
 
@@ -103,20 +102,18 @@ def choices_of(schema: Object) -> Choices:
     They may be the items of an array, and either may be the only property of an object. A schema
     that may exclude an answer is refused.
     """
-    where, key, part = "schema", None, _followed(schema, schema, "schema")
+    key, part = None, _followed(schema, schema)
     if "properties" in part:
-        key, inner = _property(part, where)
-        where = f"{where}.properties.{key:.80}"
-        part = _followed(inner, schema, where)
+        key, inner = _property(part)
+        part = _followed(inner, schema)
     instructions = part.get("description")
     if several := part.get("type") == "array":
-        _require_keywords(part, {"type", "items", "uniqueItems"}, where)
-        where += ".items"
-        part = _followed(part.get("items"), schema, where)
-    pairs = _pairs(part, schema, where)
+        _require_keywords(part, {"type", "items", "uniqueItems"})
+        part = _followed(part.get("items"), schema)
+    pairs = _pairs(part, schema)
     options = [(value, text) for value, text in pairs if value is not None]
     if not options or (several and len(options) < len(pairs)):
-        raise _no_choice(where, "has null as its only enum value, or in an array")
+        raise _no_choice("null is the only value of the enum, or one in an array")
     return Choices(
         tuple(value for value, _ in options),
         is_json=True,
@@ -128,98 +125,91 @@ def choices_of(schema: Object) -> Choices:
     )
 
 
-def _property(part: Object, where: str) -> tuple[str, Json]:
+def _property(part: Object) -> tuple[str, Json]:
     """Return the name and the schema of an object's only property."""
-    _require_keywords(part, {"type", "properties", "required", "additionalProperties"}, where)
+    _require_keywords(part, {"type", "properties", "required", "additionalProperties"})
     properties = part["properties"]
     if not isinstance(properties, Mapping) or len(properties) != 1:
-        names = ", ".join(map(repr, properties if isinstance(properties, Mapping) else ()))
-        what = f"has {names or 'none':.200}; expected one property"
-        raise _no_choice(f"{where}.properties", what)
+        raise _no_choice(f"properties are {properties!r:.200}; expected one property")
     ((key, inner),) = properties.items()
     if part.get("type", "object") != "object" or part.get("required", []) not in ([], [key]):
-        what = f"has another type than object, or required properties beside {key!r:.80}"
-        raise _no_choice(where, what)
+        what = f"type is another than object, or properties are required beside {key!r:.80}"
+        raise _no_choice(what)
     return key, inner
 
 
-def _require_keywords(part: Object, known: Collection[str], where: str) -> None:
+def _require_keywords(part: Object, known: Collection[str]) -> None:
     if words := sorted(part.keys() - _NOTES - {*known}):
-        raise _no_choice(where, f"has {words[0]!r:.80}, which this server cannot apply here")
+        raise _no_choice(f"the keyword {words[0]!r:.80} cannot be applied here")
 
 
-def _no_choice(where: str, what: str) -> Refusal:
+def _no_choice(what: str) -> Refusal:
     form = 'an enum such as {"enum": ["one", "other"]}, or anyOf constants'
-    return Refusal("no_choices", f"response_format: {where} {what}. A choice is {form}")
+    return Refusal("no_choices", f"response_format: {what}. A choice is {form}")
 
 
-def _followed(part: Json, schema: Object, where: str) -> Object:
+def _followed(part: Json, schema: Object) -> Object:
     """Return a part of a schema, or the part that its `$ref` names with the notes beside it."""
     notes: Object = {}
     for _ in range(_MOST_REFERENCES):
-        if not isinstance(part, Mapping):
-            raise _no_choice(where, "is no object")
+        if not isinstance(part, dict):
+            raise _no_choice(f"{part!r:.40} is no object")
         if "$ref" not in part:
-            return {**part, **notes}
-        _require_keywords(dict(part), {"$ref"}, where)
+            return part | notes
+        _require_keywords(part, {"$ref"})
         notes = {word: note for word, note in part.items() if word != "$ref"} | notes
-        part = _target(part["$ref"], schema, where)
-    raise _no_choice(where, f"refers to itself, or over {_MOST_REFERENCES} references")
+        part = _target(part["$ref"], schema)
+    raise _no_choice(f"a part refers to itself, or over {_MOST_REFERENCES} references")
 
 
-def _target(reference: Json, schema: Object, where: str) -> Json:
+def _target(reference: Json, schema: Object) -> Json:
     for place in ("$defs", "definitions"):
         definitions, name = schema.get(place), str(reference).removeprefix(f"#/{place}/")
         if isinstance(definitions, Mapping) and name != reference and name in definitions:
             return definitions[name]
     expected = "#/$defs/NAME or #/definitions/NAME of the same schema"
-    what = f"refers to {str(reference)!a:.80}, which is not there; expected {expected}"
-    raise _no_choice(where, what)
+    raise _no_choice(f"{str(reference)!a:.80} is not there; expected {expected}")
 
 
-def _pairs(part: Object, schema: Object, where: str) -> list[tuple[Json, str | None]]:
+def _pairs(part: Object, schema: Object) -> list[tuple[Json, str | None]]:
     """Return the values of an enum or of constants, with their descriptions."""
-    if sum(word in part for word in _FORMS) > 1:
-        raise _no_choice(where, "has two of enum, const and anyOf")
     if not isinstance(forms := part.get("anyOf"), list):
-        return _constants(part, where)
-    _require_keywords(part, {"type", "anyOf"}, where)
-    require_few(forms, where)
+        return _constants(part)
+    _require_keywords(part, {"type", "anyOf"})
+    require_few(forms)
     pairs: list[tuple[Json, str | None]] = []
-    for place, form in enumerate(forms):
-        inner = f"{where}.anyOf[{place}]"
-        pairs += _constants(_followed(form, schema, inner), inner)
-        require_few(pairs, where)
-    _require_types(pairs, part, where)
+    for form in forms:
+        pairs += _constants(_followed(form, schema))
+        require_few(pairs)
+    _require_types(pairs, part)
     return pairs
 
 
-def _constants(part: Object, where: str) -> list[tuple[Json, str | None]]:
-    _require_keywords(part, {"type", "enum", "const"}, where)
+def _constants(part: Object) -> list[tuple[Json, str | None]]:
     description = part.get("description")
     if "const" in part:
+        _require_keywords(part, {"type", "const"})
         pairs = [(part["const"], description if isinstance(description, str) else None)]
-    elif isinstance(values := part.get("enum"), list):
-        require_few(values, where)
+    elif isinstance(values := part.get("enum"), list) and values:
+        _require_keywords(part, {"type", "enum"})
+        require_few(values)
         pairs = [(value, None) for value in values]
     elif part.get("type") == "null":
+        _require_keywords(part, {"type"})
         pairs = [(None, None)]
     else:
-        raise _no_choice(where, "has no enum and no const")
-    if not pairs:
-        raise _no_choice(f"{where}.enum", "is empty")
-    _require_types(pairs, part, where)
+        raise _no_choice(f"{part!r:.80} has no enum and no const")
+    _require_types(pairs, part)
     return pairs
 
 
-def _require_types(pairs: Sequence[tuple[Json, str | None]], part: Object, where: str) -> None:
+def _require_types(pairs: Sequence[tuple[Json, str | None]], part: Object) -> None:
     """Refuse a value that is no text, number, boolean or null, or that a type excludes."""
     kinds = part.get("type", [])
-    for place, (value, _) in enumerate(pairs):
+    for value, _ in pairs:
         if (names := _TYPES.get(type(value))) is None:
-            what = f"is {ascii(value):.80}; expected text, a number, true or false"
-            raise _no_choice(f"{where}.enum[{place}]", what)
+            raise _no_choice(f"{value!a:.80} is no text, number, true or false")
         if "type" in part and not any(
             name == kinds or (isinstance(kinds, list) and name in kinds) for name in names
         ):
-            raise _no_choice(where, f"has a type that excludes the answer {to_json(value):.80}")
+            raise _no_choice(f"the type {kinds!r:.40} excludes the answer {to_json(value):.80}")
