@@ -8,26 +8,16 @@ from typing import Any
 
 import pytest
 
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+ARGUMENTS = "--no-sandbox --disable-gpu --disable-quic --disable-background-networking".split()
 DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
-SIZES = ({"width": 375, "height": 812}, DESKTOP)
 PATIENCE_MS = 30_000  # a busy machine is slow, not wrong
 
 
 class Watched:
-    """A page with its console messages and requests.
+    """A page of Playwright with its console messages and requests.
 
     Attributes:
-        page: Playwright's page.
         complaints: Errors and warnings of its console, and exceptions.
         requests: Addresses that it requested, except its file and data in it.
     """
@@ -39,15 +29,15 @@ class Watched:
         page.set_default_timeout(PATIENCE_MS)
         page.on("console", self._log)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("request", lambda request: self._request(request.url))
+        page.on("request", self._request)
 
     def _log(self, message: Any) -> None:
         if message.type in ("error", "warning"):
             self.complaints.append(message.text)
 
-    def _request(self, address: str) -> None:
-        if not address.startswith(("file:", "data:", "blob:")):
-            self.requests.append(address)
+    def _request(self, request: Any) -> None:
+        if not request.url.startswith(("file:", "data:", "blob:")):
+            self.requests.append(request.url)
 
     def assert_quiet(self) -> None:
         assert self.complaints == [] and self.requests == []
@@ -61,11 +51,7 @@ class Chromium:
 
     @contextmanager
     def empty(self, **options: Any) -> Iterator[Watched]:
-        """Yield an empty page.
-
-        Args:
-            options: Options of Playwright's context.
-        """
+        """Yield an empty page, with options of Playwright's context."""
         context = self._browser.new_context(**({"viewport": DESKTOP} | options))
         try:
             yield Watched(context.new_page())
@@ -76,13 +62,7 @@ class Chromium:
     def opened(
         self, path: Path, *, viewport: dict[str, int] = DESKTOP, scheme: str = "light"
     ) -> Iterator[Watched]:
-        """Yield a page with a file whose items are ready.
-
-        Args:
-            path: The file.
-            viewport: Width and height in pixels.
-            scheme: `light` or `dark`.
-        """
+        """Yield a page with a file whose items are ready."""
         with self.empty(viewport=viewport, color_scheme=scheme) as watched:
             watched.page.goto(path.as_uri())
             watched.page.wait_for_selector("html[data-ready]")
@@ -105,13 +85,9 @@ def started() -> Iterator[Chromium]:
 
 
 def assert_accessible(page: Any) -> None:
-    """Assert that axe-core finds no fault and nothing scrolls sideways, on phone and desktop.
-
-    Args:
-        page: Playwright's page, as a reader sees it.
-    """
+    """Assert that axe-core finds no fault and nothing scrolls sideways, on phone and desktop."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    for size in SIZES:
+    for size in (PHONE, DESKTOP):
         page.set_viewport_size(size)
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
