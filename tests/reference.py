@@ -2,12 +2,11 @@
 
 Written from the method page alone, without code of lastword, and always in the direct form:
 float64, every candidate as a separate sequence, every depth read by the model's last steps, loops
-over positions and tokens, eigenvalues instead of traces. `theta` is any object with the names of
+over positions, eigenvalues instead of traces. `theta` is any object with the names of
 method, section 8.
 """
 
 import copy
-import itertools
 import math
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -121,10 +120,7 @@ def read_candidate(
 
 def candidate_scores(z: np.ndarray, tokens: Sequence[int]) -> list[float]:
     """Return s_l for every depth: the mean log-probability of the tokens (method, section 2)."""
-    scores = []
-    for at_depth in z:
-        rows = zip(at_depth, tokens, strict=True)
-        scores.append(sum(float(log_softmax(row)[v]) for row, v in rows) / len(tokens))
+    scores: list[float] = log_softmax(z)[:, range(len(tokens)), tokens].mean(axis=1).tolist()
     return scores
 
 
@@ -177,11 +173,6 @@ def cutoff(scorer: Any, V: int) -> int:
     return min(V, max(scorer.k_min, math.ceil(scorer.k_fraction * V - 1e-9)))
 
 
-def top_tokens(z: np.ndarray, k: int) -> set[int]:
-    """Return the k largest entries; ties at the k-th go to the lowest token id."""
-    return set(sorted(range(len(z)), key=lambda v: (-z[v], v))[:k])
-
-
 def quorum_gap(z: np.ndarray, scorer: Any) -> float:
     """Return the minimum distance of the k-th logit from the next, over anchors and rows."""
     L, V = len(z) - 1, z.shape[-1]
@@ -192,62 +183,47 @@ def quorum_gap(z: np.ndarray, scorer: Any) -> float:
     return float((ordered[..., k - 1] - ordered[..., k]).min())
 
 
-def features(p: Sequence[float]) -> tuple[float, float, float]:
-    """Return slope, jump and curv of one token's log-probabilities along G."""
-    size = len(p)
-    slope = jump = curv = 0.0
-    if size >= 2:
-        x = [j / (size - 1) for j in range(size)]
-        x_bar, p_bar = sum(x) / size, sum(p) / size
-        above = sum((a - x_bar) * (b - p_bar) for a, b in zip(x, p, strict=True))
-        slope = above / sum((a - x_bar) ** 2 for a in x)
-        jump = max(b - a for a, b in itertools.pairwise(p))
-    if size >= 3:
-        second = [p[j + 1] - 2 * p[j] + p[j - 1] for j in range(1, size - 1)]
-        curv = sum(second) / len(second)
-    return slope, jump, curv
+def recurring(z: np.ndarray, scorer: Any) -> np.ndarray:
+    """Return Omega of one position as a mask, from its logits at every depth [depths, vocab]."""
+    A, V = depths_of(scorer.anchors, len(z) - 1), z.shape[1]
+    # The k largest of each anchor; ties at the k-th go to the lowest token id.
+    tops = [np.argsort(-z[depth], kind="stable")[: cutoff(scorer, V)] for depth in A]
+    votes = np.bincount(np.concatenate(tops), minlength=V)
+    return votes >= math.ceil(scorer.quorum * len(A) - 1e-9)
 
 
-def evidence(p: Sequence[float], weights: Sequence[float]) -> float:
-    """Return h: the weighted positive parts of the three features."""
-    return sum(a * max(f, 0.0) for a, f in zip(weights, features(p), strict=True))
+def evidence(p: np.ndarray, weights: Sequence[float]) -> np.ndarray:
+    """Return h of every token: the weighted positive parts of slope, jump and curv along G."""
+    slope = jump = curv = np.zeros(p.shape[1])
+    if len(p) >= 2:
+        slope = np.polyfit(np.linspace(0, 1, len(p)), p, 1)[0]
+        jump = np.diff(p, axis=0).max(axis=0)
+    if len(p) >= 3:
+        curv = np.diff(p, n=2, axis=0).mean(axis=0)
+    features = (slope, jump, curv)
+    return np.sum([a * f.clip(min=0) for a, f in zip(weights, features, strict=True)], axis=0)
 
 
-def relative(h: Sequence[float], omega: set[int]) -> list[float]:
-    """Return h of every token scaled by min and max over Omega (over V if empty), unclipped."""
-    over = [h[v] for v in omega] if omega else list(h)
-    low, high = min(over), max(over)
-    return [0.0 if high == low else (value - low) / (high - low) for value in h]
-
-
-def mixing_weight(h: float, inside: bool, scorer: Any) -> float:
-    """Return alpha of one token, under both switches of the scorer."""
-    if not inside and scorer.outside == "final":
-        return 0.0
-    if not inside:
-        h = 0.0 if scorer.outside == "floor" else min(max(h, 0.0), 1.0)
-    sigmoid = 1 / (1 + math.exp(-scorer.gamma_alpha * (h - 0.5)))
+def mixing_weights(h: np.ndarray, omega: np.ndarray, scorer: Any) -> np.ndarray:
+    """Return alpha of every token, under both switches of the scorer."""
+    over = omega | (not omega.any())
+    low, high = h[over].min(), h[over].max()
+    h = np.zeros(len(h)) if high == low else ((h - low) / (high - low)).clip(0, 1)
+    if scorer.outside == "floor":
+        h[~over] = 0.0
     floor = scorer.lambda_0 if scorer.floor == "anchor" else 0.0
-    return floor + (1 - scorer.lambda_0) * sigmoid
+    alpha = floor + (1 - scorer.lambda_0) / (1 + np.exp(-scorer.gamma_alpha * (h - 0.5)))
+    return np.where(over | (scorer.outside != "final"), alpha, 0.0)
 
 
 def mixed_logits(z: np.ndarray, scorer: Any) -> np.ndarray:
     """Return z_T of one position from its logits at every depth, [depths, vocab] -> [vocab]."""
-    L, V = len(z) - 1, z.shape[1]
+    L = len(z) - 1
     A, G = depths_of(scorer.anchors, L), depths_of(scorer.features, L)
-    k = cutoff(scorer, V)
-    quorum = math.ceil(scorer.quorum * len(A) - 1e-9)
-    tops = [top_tokens(z[depth], k) for depth in A]
-    omega = {v for v in range(V) if sum(v in top for top in tops) >= quorum}
-    total = sum(math.exp(depth / L) for depth in A)
-    p = {depth: log_softmax(z[depth]) for depth in G}
-    h = [evidence([p[depth][v] for depth in G], scorer.weights) for v in range(V)]
-    h_tilde = relative(h, omega)
-    mixed = np.zeros(V)
-    for v in range(V):
-        z_bar = sum(math.exp(depth / L) / total * z[depth][v] for depth in A)
-        alpha = mixing_weight(h_tilde[v], v in omega or not omega, scorer)
-        mixed[v] = (1 - alpha) * z[L][v] + alpha * z_bar
+    h = evidence(np.stack([log_softmax(z[depth]) for depth in G]), scorer.weights)
+    alpha = mixing_weights(h, recurring(z, scorer), scorer)
+    z_bar = np.average(z[A], axis=0, weights=[math.exp(depth / L) for depth in A])
+    mixed: np.ndarray = (1 - alpha) * z[L] + alpha * z_bar
     return mixed
 
 
@@ -262,7 +238,7 @@ def trajectory_score(z: np.ndarray, tokens: Sequence[int], scorer: Any) -> float
 
 def rcv(rows: np.ndarray) -> float:
     """Return the population standard deviation over the mean of the row norms."""
-    norms = [math.sqrt(sum(float(x) ** 2 for x in row)) for row in rows]
+    norms = [float(np.linalg.norm(row)) for row in rows]
     return pstdev(norms) / fmean(norms)
 
 
@@ -278,7 +254,7 @@ def invariant(weights: dict[str, np.ndarray], L: int, theta: Any, *, offset: flo
     output = weights[f"layers.{m}.self_attn.o_proj"]
     if theta.invariant.output_rows == "input":
         output = output.T
-    phi_N = fmean(abs(float(w)) for w in norm)
+    phi_N = float(np.abs(norm).mean())
     phi_K = rcv(weights[f"layers.{e}.self_attn.k_proj"])
     early, middle = (weights[f"layers.{i}.self_attn.v_proj"] for i in (e, m))
     return phi_N * rcv(output) / (phi_K * rcv(early) / rcv(middle))
