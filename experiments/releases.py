@@ -26,7 +26,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
 from lastword import Item, Tracer
-from lastword.cli.benchmarks import read_benchmarks
+from lastword.cli.evaluate import read_benchmarks
 from lastword.decide.batch import Scope
 from lastword.decide.tracer import sound
 from lastword.methods import resolve

@@ -17,29 +17,25 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from lastword.cli.ablate import ablate
 from lastword.cli.bench import bench
 from lastword.cli.certify import certify
 from lastword.cli.compare import compare
 from lastword.cli.correct import correct
 from lastword.cli.decide import decide
 from lastword.cli.demo import demo
-from lastword.cli.doctor import doctor
 from lastword.cli.evaluate import eval_
 from lastword.cli.export import export
 from lastword.cli.feedback import feedback
-from lastword.cli.get import get
 from lastword.cli.invariant import invariant
 from lastword.cli.label import label
 from lastword.cli.lm_eval import PASSED_ON, lm_eval
+from lastword.cli.machine import doctor, get, models
 from lastword.cli.mcp import mcp
-from lastword.cli.merge import merge
-from lastword.cli.models import models
 from lastword.cli.monitor import monitor
 from lastword.cli.options import with_groups
 from lastword.cli.output import printable
 from lastword.cli.paper import paper
-from lastword.cli.report import report
+from lastword.cli.records import ablate, merge, report
 from lastword.cli.try_ import try_
 from lastword.errors import TraceError, missing_package
 from lastword.files.wording import shorten

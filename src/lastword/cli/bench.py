@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.benchmarks import read_benchmarks
+from lastword.cli.evaluate import read_benchmarks
 from lastword.cli.model import load_decider, load_options
 from lastword.cli.output import check_writable, grid, show, write_lines
 from lastword.cli.progress import waiting

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.benchmarks import read_benchmarks
-from lastword.cli.evaluate import evaluated
+from lastword.cli.evaluate import evaluated, read_benchmarks
 from lastword.cli.model import load_decider, load_options
 from lastword.cli.output import say, show_tables
 from lastword.cli.progress import waiting

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.benchmarks import read_benchmarks
 from lastword.cli.model import load_decider, load_options, read_engine
 from lastword.cli.output import printable, say, show_tables
 from lastword.cli.progress import counting, waiting
@@ -23,6 +22,7 @@ from lastword.text.prompt_template import Blind, Recorded
 if TYPE_CHECKING:
     from lastword.decide.decider import Decider
     from lastword.engines.ray import Cluster
+    from lastword.lab.benchmarks import Dataset, Template
     from lastword.lab.evaluation.controls import Controls
     from lastword.lab.evaluation.runner import RunResult
     from lastword.lab.evaluation.statistics import Judgement
@@ -104,6 +104,30 @@ def eval_(
     _summary([result.cell for result in results], json)
     if any(result.items and result.failed == result.items for result in results):
         raise typer.Exit(1)
+
+
+def read_benchmarks(
+    benchmarks: Sequence[str],
+    templates: list[str],
+    data: Path | None,
+    limit: int | None,
+    seed: int | None = None,
+    columns: str | None = None,
+) -> "list[tuple[Dataset, Template]]":
+    """Return every data set with each of its templates, read and rendered."""
+    if seed is not None and limit is None:
+        raise typer.BadParameter("--seed draws a random subset: give its size with --limit")
+    if columns is not None and not any(name.startswith("hf:") for name in benchmarks):
+        raise typer.BadParameter("--columns goes with --benchmark hf:NAME")
+    from lastword.lab.benchmarks import find, templates_for
+
+    sets = [find(name, columns) for name in dict.fromkeys(benchmarks)]
+    by_set = templates_for(sets, templates)
+    datasets = [b.load(data, limit=limit, seed=seed) for b in sets]
+    work = [(d, t) for d in datasets for t in by_set[d.benchmark.name]]
+    for dataset, template in work:
+        dataset.items(template)  # refuses a bad template before a model loads
+    return work
 
 
 def evaluate(

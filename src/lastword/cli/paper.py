@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.benchmarks import read_benchmarks
-from lastword.cli.evaluate import evaluate
+from lastword.cli.evaluate import evaluate, read_benchmarks
 from lastword.cli.invariant import read_factors
 from lastword.cli.output import say
 from lastword.cli.progress import tracked, waiting
-from lastword.cli.report import write_report
+from lastword.cli.records import write_report
 from lastword.decide.options import DecideOptions
 from lastword.errors import InputError, TraceError
 
