@@ -17,17 +17,7 @@ from lastword.trust.terms import Terms
 
 @dataclass(frozen=True)
 class Kind:
-    """One type of item: its share, its answers and its override.
-
-    Attributes:
-        share: Share of the population.
-        base: Whether the model's answer is right.
-        shown: Whether TRACE's answer is right.
-        operator: Operator of the override; `base` if TRACE changes nothing.
-        margin: Margin of the override, in nats.
-        confidence: Confidence of TRACE's answer.
-        base_confidence: Confidence of the model's answer.
-    """
+    """One type of item: its share of a population, its answers and its override."""
 
     share: float
     base: bool

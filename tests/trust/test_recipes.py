@@ -52,15 +52,6 @@ def test_columns_of_setfit_are_named_by_its_head(example):
     assert table.confidence == pytest.approx(head.predict_proba(X).max(axis=1))
 
 
-@pytest.mark.parametrize("target", ["True", ["True"]])
-def test_a_target_that_is_no_index_is_not_compared(example, target):
-    sample = {"filter": "none", "doc": {"question": "?"}, "target": target}
-    answers = {"filtered_resps": [["-1.0", "False"], ["-2.0", "True"]]}
-    (example / HARNESS).write_text(json.dumps(sample | answers))
-    with pytest.raises((ValueError, TypeError)):
-        made_by(HARNESS, "quiz.jsonl")
-
-
 def test_systems_of_promptfoo_are_told_apart_by_their_index(example):
     """Results come in the order of completion, and a repeat of a test is no further row."""
     content = json.loads((ROOT / "examples" / PROMPTFOO).read_text())
