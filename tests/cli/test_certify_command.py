@@ -70,7 +70,7 @@ def test_a_temperature_is_fitted_on_the_answers_under_the_certificate(runs, tmp_
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["runs", "--promise", "breaks", "--alpha", 0.01], "300 .* 0.01 at 0.95"),
+        (["runs", "--promise", "breaks", "--alpha", 0.01], "300 .* at least 437 groups are needed"),
         (["runs", "--alpha", 2], "alpha .* not 2.0"),
         (["runs", "--benchmark", "demo"], "records of demo"),
         (["runs", "--out", "nowhere/c.toml"], "no folder"),

@@ -174,7 +174,7 @@ def test_the_minimum_number_of_items_is_exact(alpha, delta):
     chosen = certify(data, "mix", terms).chosen
     assert chosen is not None and chosen.evidence.fixed == terms.least and chosen.policy.margin == 3
     for few in (terms.least - 1, 0):
-        with pytest.raises(InputError, match=f"{few} .* at least {terms.least} are needed"):
+        with pytest.raises(InputError, match=f"{few} .* at least {terms.least} groups are needed"):
             certify(at(data, np.arange(few)), "mix", terms)
     # A gain needs fewer; a probe is tested on half of the groups.
     gain = Terms(promise="gain")
@@ -259,7 +259,7 @@ def test_few_gains_among_probe_and_corrections_are_wrong():
 def test_a_group_is_one_draw_whatever_its_size():
     several = labelled([Kind(1, False, True, "decisive"), Kind(1, True, True)] * 150)
     policy, copies = Policy(("decisive", "mix"), 0.25), in_groups(several, 3)
-    with pytest.raises(InputError, match="180 .* in 60 groups .* at least 86 are needed"):
+    with pytest.raises(InputError, match="180 .* in 60 groups .* at least 86 groups are needed"):
         certify(in_groups(at(several, np.arange(60)), 3), "mix", Terms(0.05))
     copied, alone = (data.evidence(policy) for data in (copies, several))
     for name in ("groups", "rate", "fixed_rate", "discordant", "lost"):

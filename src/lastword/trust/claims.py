@@ -149,14 +149,10 @@ def certify(items: Labelled, scalar: ScalarOperator, terms: Terms) -> Finding:
         InputError: There are fewer groups than any policy needs.
     """
     if items.group_count < terms.least:
-        alone = items.group_count == len(items)
-        many = f"{len(items)} labelled items" + ("" if alone else f" in {items.group_count} groups")
-        what, more = "a gain", ""
-        if terms.promise == "breaks":
-            what, more = f"a broken rate of {terms.alpha:g}", ", or ask for a larger alpha"
         raise InputError(
-            f"{many} cannot certify {what} at {1 - terms.delta:g}: at least {terms.least} are "
-            f"needed, without a single break; label more{more}"
+            f"{len(items)} labelled items in {items.group_count} groups cannot certify the promise "
+            f"of {terms.promise}: at least {terms.least} groups are needed, without a single "
+            "break; label more, or promise less"
         )
     finding = judge(trials(items, scalar, terms), terms)
     confidence, right = items.shown(finding.policy)
