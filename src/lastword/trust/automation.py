@@ -43,13 +43,7 @@ Groups = Int[np.ndarray, " items"]
 
 @dataclass(frozen=True)
 class Errors:
-    """Wrong answers among some labelled items.
-
-    Attributes:
-        items: Number of items.
-        groups: Number of their groups.
-        rate: Mean over the groups of the share of wrong answers; the tests use this mean.
-    """
+    """Wrong answers among labelled items; `rate` is the mean over groups of their share."""
 
     items: int
     groups: int
@@ -101,8 +95,8 @@ class Automation:
         rungs: The rungs that were tested, from the highest threshold down.
         answerers: Number of ways to answer that the same labels chose from; each has an equal part
             of delta. 1 if the way to answer was fixed before these labels were seen.
-        look: Number of this look at the labels, from 1; each has half of the remaining delta. 0 if
-            only one look is taken.
+        look: Number of this look at the labels, from 1; each has half of the remaining delta. 0 for
+            only one.
     """
 
     error: float
@@ -150,11 +144,9 @@ class Estimate:
 
 
 class Ladder(NamedTuple):
-    """Thresholds that are fixed before the labels that test them are seen.
+    """Thresholds fixed before the labels that test them are seen, from the strictest down.
 
-    Attributes:
-        thresholds: The rungs, from the strictest down. Labels are drawn at or above the last.
-        expected: The share of texts that is expected to be proven.
+    `expected` is the share of texts that is expected to be proven.
     """
 
     thresholds: tuple[float, ...]
@@ -162,10 +154,7 @@ class Ladder(NamedTuple):
 
 
 def quantiles(confidence: Texts, count: int = STEPS) -> list[float]:
-    """Return the thresholds at which 1/count, 2/count, ... of texts are answered, descending.
-
-    They do not depend on the truths.
-    """
+    """Return the thresholds at which 1/count, 2/count, ... of texts are answered, descending."""
     if not len(confidence):
         return []
     shares = np.arange(1, count + 1) / count
@@ -182,12 +171,7 @@ def rungs(
 ) -> list[Rung]:
     """Return the errors of labelled items at or above each threshold.
 
-    Args:
-        confidence: Confidence of each labelled item's answer.
-        wrong: True where the answer is wrong [items].
-        groups: Number of each item's group.
-        thresholds: The thresholds.
-        pool: Confidence of all texts, for the shares; by default that of the labelled items.
+    `pool` is the confidence of all texts, for the shares; by default that of the labelled items.
     """
     steps = []
     for tau in thresholds:
@@ -240,13 +224,8 @@ def plan(
     texts. The ladder from i to G is expected to prove sum over rungs t of (t - previous) times the
     minimum over s <= t of P(rung s passes).
 
-    Args:
-        steps: The curve of cross-fitted answers to the labels that fitted.
-        pool: Confidence of the texts that labels are drawn from, or of the test half.
-        rows: Number of labels that will test.
-        error: Maximum share of wrong answers among those given.
-        level: Level of each test.
-        drawn: False if the labels are a random test half, so that G is 1.
+    `steps` are the curve of cross-fitted answers to the labels that fitted, `rows` the number of
+    labels that will test. They are drawn from a pool; if not, they are a random half, and G is 1.
 
     Raises:
         InputError: There are no texts, or no labels to draw.
@@ -288,7 +267,6 @@ def labels_to_prove(steps: Sequence[Rung], error: float, level: float) -> int | 
 
 
 def _counts(steps: Sequence[Rung], shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the wrong and the right ones among the labels that fitted, for each share."""
     # The strictest point of the curve that answers at least this share.
     errors = [next(step.errors for step in steps if step.share >= g - 1e-9) for g in shares]
     wrong = np.array([one.rate * one.groups for one in errors])
@@ -298,7 +276,6 @@ def _counts(steps: Sequence[Rung], shares: np.ndarray) -> tuple[np.ndarray, np.n
 def _chance(
     labels: np.ndarray, wrong: np.ndarray, right: np.ndarray, error: float, level: float
 ) -> np.ndarray:
-    """Return the probability that a rung passes, given errors among labels that fitted."""
     from scipy.stats import betabinom, binom
 
     critical = binom.ppf(level, labels, error)

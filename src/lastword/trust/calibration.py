@@ -56,11 +56,7 @@ class Calibration:
 
 
 def calibrate(scores: Sequence[Scores], truths: Sequence[int]) -> Calibration:
-    """Fit the temperature to labelled items, and measure its effect.
-
-    Args:
-        scores: The scores that decide each item [candidates].
-        truths: Index of each item's true candidate.
+    """Fit the temperature to labelled items, and measure its effect; `truths` are indices.
 
     Raises:
         InputError: There are fewer than 20 items.
@@ -104,7 +100,6 @@ def _padded(scores: Sequence[Scores] | np.ndarray) -> Table:
 
 
 def _errors(p: Table, truths: np.ndarray) -> tuple[float, float]:
-    """Return the expected calibration error and the Brier score of probabilities."""
     sure = np.minimum(p.max(axis=1), 1.0)  # may exceed 1 by rounding
     ece = calibration_error(sure, (p.argmax(axis=1) == truths) * 1.0)
     return ece, float(np.square(p - np.eye(p.shape[1])[truths]).sum(axis=1).mean())

@@ -140,7 +140,6 @@ class Certificate:
         return alone and is_probe(self.policy.method) and self.automation is not None
 
     def _holds_family(self) -> bool:
-        """Return True if policies and shares of delta are those of the methods."""
         terms, shares = self.terms, {trial.policy: trial.share for trial in self.trials}
         # A certificate does not store I(M), which chooses the model's scalar operator.
         families = [family(scalar, terms.methods, terms.promise) for scalar in ("mix", "early")]
@@ -151,7 +150,6 @@ class Certificate:
         )
 
     def _keeps_promise(self) -> bool:
-        """Return True if the counts give the promise when they are tested again."""
         terms, counts = self.terms, self.counts
         if (drawn := self.second) is None:
             best = best_of(self.trials, terms)

@@ -95,17 +95,16 @@ class Sample:
 def read_sample(
     path: Path, benchmark: str | None = None, methods: Sequence[str] | None = (TRACE,)
 ) -> Sample:
-    """Read the labelled items at or under a path.
+    """Read the labelled items of a benchmark at or under a path.
 
     Args:
         path: A cell's folder, or any folder above.
-        benchmark: The benchmark whose items count; may be left out if there is one.
+        benchmark: May be left out if there is one.
         methods: The methods of the policies; None for all that the records allow.
 
     Raises:
-        RecordError: There are no records of the benchmark, or records of several models or
-            benchmarks; the run is unfinished or was made under a certificate; or a record does not
-            follow from its trajectory.
+        RecordError: There are no records of it, or of several models or benchmarks; the run is
+            unfinished or was made under a certificate; or a record contradicts its trajectory.
     """
     runs = {folder: read_run(folder) for folder in find_cells(path)}
     models = list(dict.fromkeys(run["model"] for run in runs.values()))
@@ -141,9 +140,7 @@ def _require_whole(folder: Path, run: RunInfo) -> None:
 
 
 def sample_of(cell: Cell, methods: Sequence[str] | None = None) -> Sample:
-    """Return the sample of labelled items in a cell, on disk or in memory.
-
-    By default, all methods that the records allow are used.
+    """Return the sample of a cell; by default all methods that the records allow are used.
 
     Raises:
         RecordError: A record does not follow from its trajectory.
@@ -159,7 +156,6 @@ def sample_of(cell: Cell, methods: Sequence[str] | None = None) -> Sample:
 
 
 def _labelled(cell: Cell, u: Mapping[str, Rows], truth: Truths) -> Labelled:
-    """Return the items as the model, each method and each control answer them."""
     of_trace, base = cell.items["operator"].to_numpy(str)[cell.mc1_places], u[MODEL]
     # TRACE's operators are also those of the gated rule; other methods are their only operator.
     answers = {
@@ -177,9 +173,7 @@ def _labelled(cell: Cell, u: Mapping[str, Rows], truth: Truths) -> Labelled:
 class Outcome:
     """Results of the tests on a sample.
 
-    Attributes:
-        questions: Digests of the items' questions, if there are any.
-        likeness: Conformal p-values of the items that tested the probe; empty if it has none.
+    `likeness` has the conformal p-values of the items that tested the probe.
     """
 
     sample: Sample

@@ -140,11 +140,6 @@ class Finding:
 def certify(items: Labelled, scalar: ScalarOperator, terms: Terms) -> Finding:
     """Test all corrections on labelled items of one model, and choose one.
 
-    Args:
-        items: The items, as every method answers them.
-        scalar: The model's operator in the scalar regime.
-        terms: The promise.
-
     Raises:
         InputError: There are fewer groups than any policy needs.
     """
@@ -196,10 +191,8 @@ def best_of(trials: Sequence[Trial], terms: Terms) -> Trial | None:
 def needed(trials: Sequence[Trial], terms: Terms, items: int | None = None) -> int | None:
     """Estimate the number of items with which one policy passes if the rates stay the same.
 
-    The estimate uses the sign test, which needs slightly more items than the unconditional one.
-
-    `items` is their present number, by default that of the trial with most. None: no number would
-    be enough.
+    It uses the sign test, which needs slightly more than the unconditional one. `items` is their
+    present number. None: no number would be enough.
     """
     items = items or max(trial.evidence.items for trial in trials)
     # Each size is about 1 to 2% above the one before.

@@ -12,13 +12,7 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 def deal_folds(groups: Sequence[Hashable], order: Iterable[Hashable], count: int) -> Folds:
-    """Return the fold of each item: groups are dealt to the folds in turn.
-
-    Args:
-        groups: The group of each item.
-        order: The distinct groups, in the order in which they are dealt.
-        count: The number of folds.
-    """
+    """Return the fold of each item: the groups, in some order, are dealt to the folds in turn."""
     fold = {group: place % count for place, group in enumerate(order)}
     return np.array([fold[group] for group in groups])
 
@@ -34,9 +28,7 @@ def cross_fit(
 ) -> dict[Name, np.ndarray]:
     """Return the answers to each item by fits to the other folds, by name of the fit.
 
-    Args:
-        answer: Function that fits to the first items, and answers the second ones [items, ...].
-        folds: The fold of each item.
+    `answer` fits to the first items, and answers the second ones [items, ...].
     """
     parts = [(folds == fold, answer(folds != fold, folds == fold)) for fold in np.unique(folds)]
     back = np.argsort(np.concatenate([np.flatnonzero(tested) for tested, _ in parts]))

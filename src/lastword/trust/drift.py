@@ -27,22 +27,15 @@ _UNWATCHED = ("invariant", "changes")
 
 
 class Martingale:
-    """The test of one statistic.
+    """The test of one statistic; `wealth` is the log wealth of each bet, in nats [bets].
 
-    A value's rank is that among the reference, all values since the start, and itself.
-
-    Args:
-        reference: Values of the certificate's items.
-        seed: Seed of the draws that break ties.
-
-    Attributes:
-        wealth: The log wealth of each bet, in nats [bets].
+    A value's rank is that among the reference, all values since the start, and itself. The seed
+    is that of the draws that break ties.
     """
 
     wealth: Float[np.ndarray, " bets"]
 
     def __init__(self, reference: Iterable[float], seed: int = 0) -> None:
-        """Start with the reference."""
         self._reference, self._seed = sorted(map(rounded, reference)), seed
         self.follow((), (0.0,) * len(BETS), anew=True)
 
@@ -85,15 +78,11 @@ class Martingale:
 class Drift:
     """The tests of all statistics of a decision; `warned` has those that have warned.
 
-    A test ignores decisions that lack its statistic, such as a gate of the other regime.
-
-    Args:
-        reference: Values of the certificate's items by statistic.
-        delta: Maximum probability of a false warning until the tests start again.
+    A test ignores decisions that lack its statistic, such as a gate of the other regime. `delta` is
+    the maximum probability of a false warning until the tests start again.
     """
 
     def __init__(self, reference: Mapping[str, Iterable[float]], delta: float) -> None:
-        """Start all tests."""
         pairs = enumerate(sorted(reference.items()))
         self.tests = {name: Martingale(values, seed) for seed, (name, values) in pairs}
         self.warned: set[str] = set()
@@ -126,10 +115,7 @@ class Drift:
     ) -> bool:
         """Continue from another process's state; False if its counts show that values are missing.
 
-        Args:
-            values: Values of each statistic that these tests lack; with `anew`, all of them.
-            state: The other process's `state`.
-            anew: True to forget the values so far.
+        `values` are those that these tests lack; with `anew`, all of them.
         """
         for name, test in self.tests.items():
             test.follow(values.get(name, ()), state["wealth"][name], anew=anew)
@@ -138,13 +124,10 @@ class Drift:
 
 
 def statistics(decision: Mapping[str, Any]) -> dict[str, float]:
-    """Return the statistics of a decision: confidence, d_eff, regime, operator, gates.
+    """Return the statistics of a decision or record: confidence, d_eff, regime, operator, gates.
 
     The gate `invariant` is left out, because it belongs to the model, and so is `changes`, which
     is not always computed. A withheld override counts as if it stood.
-
-    Args:
-        decision: `Decision.to_dict()`, or a record.
     """
     withheld = decision.get("withheld") or {}
     operator = withheld.get("operator", decision["operator"])

@@ -62,8 +62,7 @@ class Evidence:
             base: True where the model's answer is right [items].
             shown: True where the answer under the policy is right [items].
             groups: Number of each item's group [items].
-            changed: True where the two answers differ; by default, where one of them alone is
-                right.
+            changed: True where the answers differ; by default, where one of them alone is right.
             failed: Number of further items without an answer; each is a group that is broken.
         """
         if changed is None:
@@ -133,10 +132,7 @@ class Evidence:
         """Return the p-value of the hypothesis that the policy gains nothing.
 
         A discordant group has the value (broken - fixed + 1) / 2 in [0, 1]. Its mean is 1/2 if
-        nothing is gained. For single items this is the sign test.
-
-        Args:
-            unconditional: True for McNemar's unconditional test, if items are single.
+        nothing is gained. For single items this is the sign test, or McNemar's unconditional one.
         """
         if unconditional and self.exact:
             return float(paired_p(np.array([self.fixed]), np.array([self.broken]), self.items)[0])

@@ -62,14 +62,7 @@ def _without_formats(text: str) -> str:
 
 
 def marks(name: Any, prompt: str, candidates: Iterable[str], group: Any) -> Iterator[str]:
-    """Yield the marks of an item; items that share a mark are in one group.
-
-    Args:
-        name: Its id, if any.
-        prompt: Its prompt.
-        candidates: Its candidates, in any order.
-        group: The name of its group, if any.
-    """
+    """Yield the marks of an item; items that share a mark are in one group."""
     text = "\x00".join([normal(prompt), *sorted(map(normal, candidates))])
     yield f"text {hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
     if isinstance(group, str):

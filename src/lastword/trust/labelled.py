@@ -53,7 +53,6 @@ class Labelled:
         mc1_base: MC1 of the model's scores, in [0, 1] [items].
         base_confidence: Probability of the model's answer [items].
         methods: The answers of each method or control, by name; always those of `trace`.
-        groups: Number of each item's group, from 0 [items].
         failed: Number of further items without an answer, which count as broken.
     """
 

@@ -55,7 +55,6 @@ def log_restarted(
 
 
 def _won(broken: np.ndarray | bool, alpha: float) -> np.ndarray:
-    """Return log(1 + lambda (X_t - alpha)) for each lambda."""
     return np.asarray(np.where(broken, np.log1p(BETS / alpha * (1 - alpha)), np.log1p(-BETS)))
 
 
@@ -75,8 +74,7 @@ class Monitor:
     Attributes:
         alpha: Maximum share of broken answers.
         delta: Maximum probability that there is ever a false alarm.
-        slip: log R_t by bet; empty before the first label.
-        wealth: log A_t by bet; empty before the first label.
+        slip: log R_t by bet, and `wealth` log A_t; empty before the first label.
 
     Raises:
         InputError: A share is outside (0, 1), or counts contradict each other.

@@ -27,12 +27,7 @@ def coin_tail(most: int, coins: int) -> float:
 
 
 def folded(gains: PerItem, groups: Groups) -> Values:
-    """Return the gains of groups, scaled so that their mean is the mean over items.
-
-    Args:
-        gains: The gain of each item.
-        groups: Number of each item's group, from 0.
-    """
+    """Return the gains of groups, scaled so that their mean is the mean over items."""
     sums = np.bincount(groups, gains)
     sums[np.abs(sums) < ROUNDING] = 0.0  # gains and losses that cancel
     return np.asarray(sums * (len(sums) / max(len(gains), 1)))
@@ -41,12 +36,7 @@ def folded(gains: PerItem, groups: Groups) -> Values:
 def paired(gains: PerItem, groups: Groups) -> tuple[int, int, float]:
     """Return the numbers of items won and lost, and McNemar's exact p-value over their groups.
 
-    Args:
-        gains: The gain of each item; items with nan are left out.
-        groups: Number of each item's group, from 0.
-
-    Returns:
-        Won, lost, and the p-value, which is nan if no item is left.
+    Items with nan are left out; the p-value is nan if none is left.
     """
     defined = ~np.isnan(gains)
     won, lost = fixed_and_broken(gains[defined])
@@ -59,13 +49,8 @@ def random_flips(
 ) -> tuple[Values, Values]:
     """Draw as many random overrides, and return the MC1 that they fix and break, by draw.
 
-    An override is right with the probability of `elsewhere`.
-
-    Args:
-        base: MC1 of each item's base answer.
-        elsewhere: The share of truths among each item's other candidates.
-        overrides: Number of items that are overridden.
-        draws: Number of draws (fixed seed).
+    An override is right with the probability of `elsewhere`, the share of truths among an item's
+    other candidates. The seed is fixed.
     """
     # Equal items are exchangeable: it is enough to draw how many of each kind are overridden
     # (hypergeometric), and how many of these overrides are right (binomial).

@@ -51,13 +51,9 @@ Columns = Mapping[str, str]  # names of columns by their meaning
 
 @dataclass(frozen=True, eq=False)
 class PlainTable:
-    """Predictions with their truth.
+    """Predictions with their truth: rows as text, and their columns by meaning.
 
-    Attributes:
-        name: Name of the system that predicts.
-        rows: All rows, as text by column.
-        columns: The columns that the table has, by their meaning.
-        notes: Guesses about the table, in words.
+    `notes` has guesses about the table, in words.
     """
 
     name: str
@@ -134,8 +130,8 @@ def read_plain(
         encoding: Encoding of the file; by default UTF-8.
 
     Raises:
-        InputError: The file cannot be read, a column is missing, a prediction is empty, a
-            confidence is not a number, or no row has a truth.
+        InputError: It cannot be read, a column is missing, a prediction is empty, a confidence is
+            not a number, or no row has a truth.
     """
     notes: list[str] = []
     rows = require_rows(read_rows(path, notes.append, encoding), path)
@@ -198,7 +194,6 @@ def _guessed(
 
 
 def _check_cells(table: PlainTable, places: Sequence[str], source: str) -> None:
-    """Refuse empty predictions, and confidences that are not finite numbers."""
     for meaning in [m for m in ("prediction", "rival", "confidence") if m in table.columns]:
         for place, cell in zip(places, table.cells(meaning), strict=True):
             where = f"{source}, {place}: {table.columns[meaning]!r}"
@@ -243,12 +238,9 @@ class ClassErrors:
 
 @dataclass(frozen=True)
 class PlainFinding:
-    """Results of the tests on a plain table.
+    """Results of the tests on a plain table: errors of all labelled rows, and the curve of them.
 
-    Attributes:
-        errors: The errors of all labelled rows.
-        curve: The errors at or above each confidence, the highest first; empty without a
-            confidence.
+    The curve is empty without a confidence.
     """
 
     table: PlainTable
@@ -274,11 +266,8 @@ def certify_plain(
 ) -> PlainFinding:
     """Test all statements about a plain table.
 
-    Args:
-        table: The predictions.
-        delta: Maximum probability that one of the guarantees does not hold.
-        error: Maximum share of wrong answers among those that are given, the only guarantee then;
-            None for a bound of the accuracy, and of the gain over the rival.
+    With `error` the only guarantee is that of the given answers; without it, there are bounds of
+    the accuracy, and of the gain over the rival.
 
     Raises:
         InputError: A share is not between 0 and 1, or there is no confidence for `error`.
@@ -314,17 +303,11 @@ class PredictionMonitor:
     answers that are given, and its first one tests the drift of the confidence. The choice of the
     answers that get their truth must not depend on whether they were right.
 
-    Attributes:
-        threshold: Minimum confidence of a given answer; None to give all.
-        state: Counts and bets on the labelled answers so far.
-        given: Number of the answers `read` that are given.
-
     Raises:
         CertificateError: The certificate has no guarantee about errors.
     """
 
     def __init__(self, certificate: Certificate) -> None:
-        """Start the tests."""
         if (rate := certificate.error_rate) is None:
             raise CertificateError("it guarantees no error rate; certify with --error")
         delta, subject = certificate.terms.delta, certificate.subject

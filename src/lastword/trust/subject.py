@@ -44,11 +44,7 @@ class Subject:
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> "Subject":
-        """Return the subject that a run records, or a tracer describes.
-
-        Args:
-            described: `run.json`, or `Tracer.describe()` with its `digests` as `weights`.
-        """
+        """Return the subject that `run.json` records, or a tracer with its digests describes."""
         source, chat = described["model"], described.get("chat")
         marks = dict(described.get("weights") or {})
         marks |= {word: described.get(n) for n, word in _MARKS.items()}
@@ -82,11 +78,8 @@ class Subject:
 class Predictions:
     """A system that is known by its predictions only; no model is identified.
 
-    Attributes:
-        name: The user's name of the system.
-        table: Digest of the labelled table.
-        columns: The table's columns, by their meaning.
-        answerer: Digest of the answerer of all labelled rows, as `lastword decide` writes it.
+    `table` is the digest of the labelled table, and `answerer` that of the answerer of all its
+    labelled rows, as `lastword decide` writes it.
     """
 
     name: str

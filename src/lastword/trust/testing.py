@@ -21,12 +21,6 @@ def at_least(rate: float, mean: Any, size: Any, exact: bool) -> np.ndarray:
 
     Exact for values that are 0 or 1: P(Bin(n, rate) <= n mean). Otherwise Hoeffding-Bentkus
     (Bates 2021): min(exp(-n kl(mean, rate)), e P(Bin(n, rate) <= ceil(n mean))).
-
-    Args:
-        rate: The mean under H0.
-        mean: Mean of the observed values, a number or an array.
-        size: Number of observed values, likewise.
-        exact: True if every value is 0 or 1.
     """
     from scipy.stats import binom
 
@@ -58,10 +52,7 @@ def upper_bound(mean: Any, size: Any, level: float, exact: bool) -> float:
 def clopper_pearson(count: Any, size: Any, tail: float) -> tuple[float, float]:
     """Return the exact bounds of a rate, each wrong with probability at most `tail`.
 
-    Args:
-        count: Number of values that are 1. Tied answers may count as fractions.
-        size: Number of all values, above 0.
-        tail: The level of each bound.
+    `count` values of `size` are 1; tied answers may count as fractions.
     """
     from scipy.stats import beta
 

@@ -32,7 +32,6 @@ def answered(automation: Automation, delta: float) -> str:
 
 
 def _automated(curve: Sequence[Rung], automation: Automation | None, delta: float) -> Iterator[str]:
-    """Yield what is proven of the share of texts that can be answered, and the estimates."""
     if automation is not None:
         yield answered(automation, delta)
     shares = "; ".join(
