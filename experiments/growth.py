@@ -82,7 +82,6 @@ def measure(model: str, count: int, budget: float) -> dict[str, dict[str, float]
         stage("making ready")
         terms = Terms(methods=CERTIFIABLE, promise="gain")
         job = TryJob(tracer, labels, terms, budget=budget)
-        job.plan()
         run(job, Path(folder) / "out", stage=stage)
         stage("")
     return stages

@@ -139,8 +139,8 @@ def test_try_compares_the_prompt_of_the_folder(decision_folder):
         for i in range(48)
     ]
     tracer, labels = Tracer.from_pretrained(decision_folder), read_labels(rows)
-    raced = race(tracer, labels, TEMPLATES["decide/plain"], 60.0)
-    (entry,) = [prompt for prompt in raced.prompts if prompt.name == "transformers decision"]
+    prompts, _ = race(tracer, labels, TEMPLATES["decide/plain"], 60.0)
+    (entry,) = [prompt for prompt in prompts if prompt.name == "transformers decision"]
     prompt, rows_by_id = DecisionPrompt.of(tracer), {row[3]: row for row in labels.rows}
     for id, right in list(zip(entry.ids, entry.right, strict=True))[:6]:
         text, question, truth, *_ = rows_by_id[id]
@@ -159,8 +159,8 @@ def test_an_invalid_template_is_left_out_by_name(decision_folder, template, reas
     (decision_folder / "decision_template.jinja").write_text(template)
     rows = [{"text": f"{i}", "label": "ab"[i % 2]} for i in range(20)]
     tracer = Tracer.from_pretrained(decision_folder)
-    raced = race(tracer, read_labels(rows), TEMPLATES["decide/plain"], 60.0)
-    (left,) = [name for name in raced.left_out if name.startswith("transformers decision")]
+    _, left_out = race(tracer, read_labels(rows), TEMPLATES["decide/plain"], 60.0)
+    (left,) = [name for name in left_out if name.startswith("transformers decision")]
     assert re.search(reason, left)
 
 

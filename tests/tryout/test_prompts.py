@@ -38,13 +38,12 @@ def test_examples_are_balanced_and_written_verbatim():
 
 def test_rows_used_as_examples_are_not_tested(tracer):
     labels = read_labels(ROWS)
-    result = race(tracer, labels, PLAIN, 60.0)
+    prompts, (left,) = race(tracer, labels, PLAIN, 60.0)
     example_ids = {labels.rows[place][3] for place in examples(labels, max(SHOTS))}
-    named = {prompt.name: prompt for prompt in result.prompts}
+    named = {prompt.name: prompt for prompt in prompts}
     assert set(named) == {"decide/listed", "4 examples"}
-    (left,) = result.left_out
     assert left.startswith("8 examples")  # too long for this model's 128 tokens
-    for prompt in result.prompts:
+    for prompt in prompts:
         assert example_ids.isdisjoint(prompt.ids) and len(prompt.ids) == len(prompt.right)
     whole = named["decide/listed"]
     rows = {row[3]: row for row in labels.rows}
@@ -55,7 +54,6 @@ def test_rows_used_as_examples_are_not_tested(tracer):
 
 
 def test_without_time_or_rows_no_prompt_is_tested(tracer):
-    result = race(tracer, read_labels(ROWS), TEMPLATES["decide/listed"], 0.0)
-    assert result.prompts == () and result.left_out[0] == "decide/plain (no time)"
-    result = race(tracer, read_labels(ROWS[: max(SHOTS)]), PLAIN, 60.0)  # only examples
-    assert result.prompts == () == result.left_out
+    prompts, left_out = race(tracer, read_labels(ROWS), TEMPLATES["decide/listed"], 0.0)
+    assert prompts == [] and left_out[0] == "decide/plain (no time)"
+    assert race(tracer, read_labels(ROWS[: max(SHOTS)]), PLAIN, 60.0) == ([], [])  # only examples

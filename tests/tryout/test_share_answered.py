@@ -164,9 +164,7 @@ def test_an_encoder_competes_in_both_rounds_of_labelling(load, terms, tmp_path: 
     job = LabelJob(str(path), named, out, load, terms, load_readers=lambda: [reader])
     (work := threading.Thread(target=job.run, daemon=True)).start()
     while work.is_alive():
-        if job.progress.more:
-            job.choose(more=False)
-        elif (row := job.labelling.next()) is not None:
+        if (row := job.labelling.next()) is not None:
             job.labelling.give(row, truths[job.labelling.texts[row]])
         work.join(0.01)
     job.close()

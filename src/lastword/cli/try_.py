@@ -100,8 +100,7 @@ def try_(
         readers = tuple(load_encoders(names, load_options(model or "", loading)))
         named = tuple(encoder_name(reader.name) for reader in readers if encoder)
         job = TryJob(tracer, labels, terms, template, budget, readers, named, objective)
-        plan = job.plan()
-    for line in plan:
+    for line in labels.notes:
         say(line)
     if encoder and labels.question is None:
         say("Options differ by row, so no sentence encoder takes part")

@@ -1,9 +1,8 @@
 """The labelling page: a small application for one user, under an address that nobody can guess.
 
 All its routes begin with a random token. `state` gives the progress and the next text. `label`
-stores a label (null skips the text), `undo` removes the last label, and `go-on` is the user's
-choice after a verdict without proof; all three give the new state. `result` is the page of the
-verdict.
+stores a label (null skips the text), and `undo` removes the last label; both give the new state.
+`result` is the page of the verdict.
 """
 
 import secrets
@@ -96,13 +95,6 @@ class LabelBody(BaseModel):
     label: str | None
 
 
-class GoOnBody(BaseModel):
-    """The user's choice after a verdict without proof."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-    more: bool
-
-
 def create_label_app(service: LabelService) -> FastAPI:
     """Return the application of a labelling page; its `state.service` ends with its lifespan."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
@@ -128,12 +120,6 @@ def create_label_app(service: LabelService) -> FastAPI:
             row = job.labelling.undo()
         return json_of(_state(job) | {"undone": row is not None})
 
-    @router.post(f"{base}/go-on")
-    async def go_on(body: GoOnBody) -> Response:
-        if job.progress.more:
-            job.choose(more=body.more)
-        return json_of(_state(job))
-
     @router.get(f"{base}/result")
     async def result() -> Response:
         if job.progress.page is None:
@@ -147,7 +133,7 @@ def create_label_app(service: LabelService) -> FastAPI:
 
 def _state(job: LabelJob) -> dict[str, Any]:
     progress, labelling = job.progress, job.labelling
-    row = None if progress.more or progress.ended else labelling.next()
+    row = None if progress.ended else labelling.next()
     options = [{"name": o.text, "description": o.description or ""} for o in job.question.options]
     return {
         "instructions": job.question.instructions,

@@ -7,30 +7,29 @@ from lastword.decide.decider import Decider
 from lastword.decide.recording import records_of
 from lastword.decide.tracer import Tracer
 from lastword.files.strict_json import strict
+from lastword.methods import resolve
 from lastword.methods.contract import Method
 from lastword.model.weights.identity import model_name
 from lastword.records.cells import Cell, cell_of, read_cells
 from lastword.records.columns import Row
 from lastword.records.info import SCHEMA, RunInfo, cell_folder, machine, packages
 from lastword.records.store import Run
-from lastword.text.prompt_template import Template
-from lastword.tryout.labels import Labels
+from lastword.tryout.material import TryJob
+
+PEERS = ("contextual",)  # methods whose prompts are read besides the model's
 
 
-def _run_info(
-    decider: Decider, labels: Labels, template: Template, methods: Mapping[str, Method]
-) -> RunInfo:
-    """Return the run of labelled items on a model, as in `run.json`."""
-    described = decider.describe()
+def _run_info(decider: Decider, job: TryJob, methods: Mapping[str, Method]) -> RunInfo:
+    labels, described = job.labels, decider.describe()
     info: RunInfo = strict(
         {
             **described,
             "model": model_name(described["model"]),
             "weights": decider.tracer.digests or None,
             "schema": SCHEMA,
-            "benchmark": labels.run_name(template),
+            "benchmark": labels.run_name(job.template),
             "dataset": {"name": labels.digest_name, "fingerprint": labels.fingerprint},
-            "template": template.to_dict(),
+            "template": job.template.to_dict(),
             "blind": "all",
             "methods": {name: method.aggregation for name, method in methods.items()},
             "items": len(labels.rows),
@@ -41,16 +40,9 @@ def _run_info(
     return info
 
 
-def records_folder(root: Path, tracer: Tracer, labels: Labels, template: Template) -> Path:
-    """Return the folder in `root` for a model's records of the labelled rows."""
-    return cell_folder(root, model_name(tracer.source["model"]), labels.run_name(template))
-
-
 def answer(
-    decider: Decider,
-    labels: Labels,
-    template: Template,
-    methods: Mapping[str, Method],
+    job: TryJob,
+    tracer: Tracer,
     root: Path | None = None,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Cell:
@@ -59,10 +51,8 @@ def answer(
     Each row is read at every depth, with and without its text.
 
     Args:
-        decider: The model.
-        labels: The labelled rows.
-        template: The prompt template.
-        methods: Other methods that score the rows.
+        job: The trial.
+        tracer: Its model.
         root: Folder that stores the records, in a folder per run. Records in it are not computed
             again.
         advance: Called with the number of rows done since the last call.
@@ -71,7 +61,8 @@ def answer(
         RecordError: The folder has another run, or cannot be written.
         RunLockedError: Another process writes to it.
     """
-    info, items = _run_info(decider, labels, template, methods), labels.items(template)
+    methods, decider = resolve(PEERS, tracer.facts), Decider(tracer)
+    info, items = _run_info(decider, job, methods), job.labels.items(job.template)
     scope = decider.scope("all", "all", methods)
 
     def groups(places: Sequence[int]) -> Iterator[list[Row]]:
@@ -83,7 +74,7 @@ def answer(
             rows += group
             advance(len(group))
         return cell_of(rows, info)
-    folder = records_folder(root, decider.tracer, labels, template)
+    folder = cell_folder(root, info["model"], info["benchmark"])
     with Run(folder, info) as run:
         advance(len(run.failed))
         run.fill(groups(run.missing), advance)

@@ -29,7 +29,7 @@ from lastword.tryout.contest import (
     cheaper,
 )
 from lastword.tryout.material import Material
-from lastword.tryout.prompts import Race, Raced
+from lastword.tryout.prompts import Raced
 from lastword.tryout.second_round import Proven
 from lastword.tryout.verdict import (
     MODEL,
@@ -67,19 +67,14 @@ def judge(
     contest: Contest | None,
     terms: Terms,
     proven: Proven,
-    race: Race,
+    prompts: Sequence[Raced] = (),
+    left_out: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> Verdict:
     """Return the figures of a verdict.
 
-    Args:
-        material: The labelled texts.
-        sample: Those that the model answered, with its answers; None without.
-        contest: Probes and their baselines; None if there are too few labels for a probe.
-        terms: The terms of the guarantee.
-        proven: What is proven.
-        race: Results of other prompts.
-        notes: Guesses and warnings about the table.
+    The last arguments are results of other prompts, the names of those that were not tested, with
+    the reason, and notes about the table.
     """
     # Figures of the contest are cross-fitted on all labels, which is the most accurate comparison
     # but proves nothing: the best of many is chosen on the same labels. Figures of the certificate
@@ -93,7 +88,7 @@ def judge(
     return Verdict(
         name,
         len(material.truths),
-        _standings(results, race, answered),
+        _standings(results, prompts, left_out, answered),
         _guarantee(results, terms),
         answered,
         _by_depth(results),
@@ -102,7 +97,6 @@ def judge(
 
 
 def _of_model(material: Material, sample: Sample) -> dict[str, Contestant]:
-    """Return the model and its corrections."""
     assert material.cell is not None
     cell, base, order = material.cell, material.scores("base_scores"), material.order
     others = resolve([n for n in CERTIFIABLE if n != TRACE], facts_of(sample.cell.info))
@@ -159,13 +153,11 @@ class _Results:
 
     @property
     def probes(self) -> list[Contestant]:
-        """The probes, the cheapest first."""
         kinds = [] if self.contest is None else self.contest.kinds
         return [one for one in self.by_name.values() if one.kind in kinds]
 
     @cached_property
     def probe(self) -> Contestant | None:
-        """The certified probe, or the best one."""
         if self.contest is None:
             return None
         kind = self.proven.kind or self.contest.best
@@ -173,7 +165,6 @@ class _Results:
 
     @cached_property
     def correction(self) -> Contestant | None:
-        """The best of the corrections that apply to every text."""
         corrections = [c for name, c in self.by_name.items() if not c.kind and name != MODEL]
         whole = [one for one in corrections if not np.isnan(one.right).any()]
         return max(whole, key=self.worth, default=None)
@@ -200,7 +191,6 @@ class _Results:
         return max(self.correction, self.probe, key=self.worth)
 
     def worth(self, one: Contestant) -> float:
-        """Return a contestant's accuracy or mean recall."""
         return float(np.nanmean(one.right * self.material.worths))
 
     @cached_property
@@ -238,7 +228,9 @@ class _Results:
         return curve(one.table[applies].max(axis=1), one.right[applies] < 1, groups)
 
 
-def _standings(results: _Results, race: Race, answered: ShareAnswered) -> Standings:
+def _standings(
+    results: _Results, prompts: Sequence[Raced], left_out: Sequence[str], answered: ShareAnswered
+) -> Standings:
     material, best = results.material, results.best
     cheap = _cheaper(results)
     named = [one.name for one in results.probes if one.kind in material.job.named]
@@ -252,8 +244,8 @@ def _standings(results: _Results, race: Race, answered: ShareAnswered) -> Standi
         probe=None if results.probe is None else results.probe.name,
         classes=tuple(_classes(results, answered)) if material.question is not None else (),
         answers=_answers(results),
-        prompts=tuple(_raced(results, one) for one in race.prompts),
-        prompts_left_out=race.left_out,
+        prompts=tuple(_raced(results, one) for one in prompts),
+        prompts_left_out=tuple(left_out),
         shown=(*named, *shown),
         objective=material.job.objective,
         constant=None if constant is None else str(answers_of(material, constant.table)[0]),
@@ -261,7 +253,6 @@ def _standings(results: _Results, race: Race, answered: ShareAnswered) -> Standi
 
 
 def _cheaper(results: _Results) -> Contestant | None:
-    """Return a cheaper contestant that is as good as the best."""
     best, worths = results.best, results.material.worths
     simple = [results.by_name[name] for name in SIMPLE if name in results.by_name]
     order = {one.name: one.right * worths for one in (*simple, *results.probes, best)}
@@ -391,7 +382,6 @@ def _guarantee(results: _Results, terms: Terms) -> Guarantee:
 
 
 def _counted(right: int, evidence: Evidence) -> Standing:
-    """Return the standing of answers on the labels that tested the certified method."""
     items, fixed, broken = evidence.items, evidence.fixed, evidence.broken
     bounds = clopper_pearson(float(right), items, _TAIL)
     return Standing("tested", right / items, *bounds, fixed, broken, items=items)

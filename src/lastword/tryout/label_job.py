@@ -5,7 +5,7 @@ files are those of `try`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -13,17 +13,15 @@ from filelock import FileLock, Timeout
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
 from lastword.model.encoder import Encoder
-from lastword.trust.second_round import FIRST
 from lastword.trust.terms import Terms
-from lastword.tryout.labelling import FILE, random_order
-from lastword.tryout.labels import Labels, labelled_already, question_of, read_unlabelled
+from lastword.tryout.labelling import FILE
+from lastword.tryout.labels import labelled_already, question_of, read_unlabelled
 from lastword.tryout.material import TryJob
 from lastword.tryout.page import FILE as PAGE
-from lastword.tryout.rounds import STATE, first_round, read_trial
+from lastword.tryout.rounds import first_round, read_trial
 from lastword.tryout.run import prepare
 from lastword.tryout.table_options import TableOptions
 
-POOL = 300  # maximum number of texts that are read for the second round
 _UNFINISHED = "The second round is not finished: nothing is proven yet."
 _NO_MORE = (
     "There is no second round: it needs labels of several options in round one, 80 texts without a "
@@ -39,8 +37,7 @@ class Progress:
 
     Attributes:
         doing: The current work of the model's thread, in words.
-        words: The verdict; empty before the first one.
-        more: Number of rows that may be labelled to go on.
+        words: The verdict.
         commands: The commands that use the result, each after its purpose.
         page: The file of the page with all results; None before it is written.
         ended: True if there is nothing left to label.
@@ -48,7 +45,6 @@ class Progress:
 
     doing: str = "Loading the model"
     words: str = ""
-    more: int = 0
     commands: tuple[str, ...] = ()
     page: Path | None = None
     ended: bool = False
@@ -61,17 +57,9 @@ class LabelJob:
 
     Args:
         source: The table; nothing in it is labelled.
-        settings: Its columns, and the options.
         out: Folder of the labels and of all results.
         load: Function that loads the language model; it returns None without one.
-        terms: The promise.
-        template: Prompt template; chosen by the model if left out.
         load_readers: Loads the sentence encoders that take part; called after `load`.
-
-    Attributes:
-        question: The question about each text.
-        labelling: The labels.
-        progress: The progress of the work.
 
     Raises:
         InputError: The table cannot be read or has labels, a labelled row was edited, the folder
@@ -92,7 +80,6 @@ class LabelJob:
         self.terms, self.template = terms, template
         self._load, self._load_readers = load, load_readers
         self.progress, self._closed = Progress(), False
-        self._chosen, self._choice = False, False
         unlabelled = read_unlabelled(source, settings)
         if unlabelled is None:
             raise labelled_already(source)
@@ -107,12 +94,6 @@ class LabelJob:
                 f"{out / FILE} has a label that is not an option: {', '.join(map(str, strange))}. "
                 "Give the same --choices, or choose another folder with --out"
             )
-
-    def choose(self, *, more: bool) -> None:
-        """Continue with more rows after a verdict without proof, or end."""
-        with self.labelling.change:
-            self._chosen, self._choice = True, more
-            self.labelling.change.notify_all()
 
     def close(self) -> None:
         """Make `run` return before its next step, and unlock the folder."""
@@ -131,7 +112,6 @@ class LabelJob:
             self.progress.ended = True
 
     def _wait(self, condition: Condition) -> bool:
-        """Wait until a condition holds; return False if the job is closed."""
         with self.labelling.change:
             self.labelling.change.wait_for(lambda: self._closed or condition())
             return not self._closed
@@ -146,7 +126,7 @@ class LabelJob:
         if isinstance(labels, str):  # every row was skipped
             progress.words = labels
             return
-        job = TryJob(tracer, self._limited(labels), self.terms, self.template, 0.0, readers)
+        job = TryJob(tracer, labels, self.terms, self.template, 0.0, readers)
         trial = prepare(job, self.out)
         while True:
             progress.doing = "Testing the probe"
@@ -160,25 +140,10 @@ class LabelJob:
             progress.page, progress.commands = self.out / PAGE, verdict.advice.commands
             if last:
                 return
-            if before > 1:
-                progress.more = len(labelling.rows)
-                yield lambda: self._chosen
-                self._chosen, progress.more = False, 0
-                if not self._choice:
-                    return
             yield lambda: labelling.complete
-
-    def _limited(self, labels: Labels) -> Labels:
-        """Return labels whose pool is not too large to be read while a person waits."""
-        if (self.out / STATE).exists():
-            return labels
-        some = {*self.labelling.rows, *random_order(labels.texts)[: FIRST + POOL]}
-        table = {id: row for id, row in labels.table.items() if id in some}
-        return replace(labels, table=table)
 
 
 def _lock(out: Path) -> FileLock:
-    """Lock a folder of labels for this process."""
     out.mkdir(parents=True, exist_ok=True)
     holder = FileLock(out / f".{FILE}.lock")
     try:

@@ -301,7 +301,6 @@ def _label(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 
 def _longest(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    """Return the text column: by its name, or the one with the longest cells."""
     if by_name := [c for c in columns if c.casefold() in _TEXTS]:
         return by_name[0]
     if not columns:
@@ -351,7 +350,6 @@ def _example(name: str, row: Row, question: Choice, columns: Columns) -> Labelle
 
 
 def _rewritten(rows: Mapping[str, Row], examples: Sequence[LabelledRow], column: str) -> list[str]:
-    """Return a note about labels that a spreadsheet rewrote."""
     pairs = Counter((rows[one.id][column], one.truth) for one in examples)
     changes = {pair: count for pair, count in pairs.items() if pair[0] != pair[1]}
     if not changes:

@@ -106,18 +106,6 @@ class TryJob:
         rate = _OPERATIONS.get(profile.device.type, _OPERATIONS["cpu"])
         return 2 * float(np.mean(tokens or [0])) * weights / rate
 
-    def plan(self) -> list[str]:
-        """Return lines with the notes on the table, the work, and the labels that are missing."""
-        counts = {len(row.question.options) for row in self.labels.rows}
-        options = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
-        work = "Encoders and words take part; a language model would too with --model"
-        if self.tracer is not None:
-            work = f"The model answers each, and other prompts get at most {self.budget:.0f} s"
-            if self.answerer is None:
-                work = TOO_SLOW
-        rows = f"{len(self.labels.rows)} labelled examples with {options} options"
-        return [*self.labels.notes, f"{rows}. {work}"]
-
 
 @dataclass(frozen=True, eq=False)
 class Material:

@@ -27,11 +27,6 @@ _ASSETS = Path(__file__).parent / "assets"
 def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
     """Write the page of a trial to `out/index.html`, and return its path.
 
-    Args:
-        verdict: The verdict, with its advice.
-        texts: The text of each row, by the row's id.
-        out: An existing folder.
-
     Raises:
         InputError: The file cannot be written.
     """
@@ -61,7 +56,6 @@ def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
 
 
 def _tiles(verdict: Verdict) -> dict[str, str]:
-    """Return the most important figures by their names."""
     contest, certificate, answered = verdict.contest, verdict.certificate, verdict.answered
     best, model = contest.line(contest.best), contest.model
     error = answered.error or ERRORS[1]
@@ -98,7 +92,6 @@ def _curve(answered: ShareAnswered, best: str) -> Markup | None:
 
 
 def _contestants(verdict: Verdict) -> list[Standing]:
-    """Return the contestants, the best first."""
     contest, certified = verdict.contest, verdict.certificate.line
     lines = [line for line in contest.lines if line.right == line.right]  # nan: does not apply
     lines += [replace(line, name=f"{line.name}*") for line in contest.prompts]
@@ -107,7 +100,6 @@ def _contestants(verdict: Verdict) -> list[Standing]:
 
 
 def _by_depth(by_depth: Sequence[tuple[float, float]]) -> Markup | None:
-    """Draw the accuracy by depth, if it was measured."""
     if len(by_depth) < 2:
         return None
     head, probe = zip(*by_depth, strict=True)

@@ -46,27 +46,21 @@ class Raced:
         return self.template.name.removeprefix("user/")
 
 
-@dataclass(frozen=True)
-class Race:
-    """Results of a race.
+def race(
+    tracer: Tracer, labels: Labels, template: Template, seconds: float
+) -> tuple[list[Raced], list[str]]:
+    """Test the model with prompts other than `template`.
 
-    Attributes:
-        prompts: Prompts that were tested on enough rows, the best first.
-        left_out: Names of the other prompts, each with the reason.
+    Returns:
+        The prompts that were tested on enough rows, the best first, and the names of the others,
+        each with the reason.
     """
-
-    prompts: tuple[Raced, ...] = ()
-    left_out: tuple[str, ...] = ()
-
-
-def race(tracer: Tracer, labels: Labels, template: Template, seconds: float) -> Race:
-    """Test the model with prompts other than `template`."""
     ends = time.perf_counter() + seconds
     chosen = examples(labels, max(SHOTS))
     order = np.random.default_rng(SEED).permutation(len(labels.rows))
     rows = order[~np.isin(order, chosen)][:_MOST].tolist()
     if not rows:
-        return Race()  # all rows are examples
+        return [], []  # all rows are examples
     tested = list[Raced]()
     others, left_out = _others(tracer, labels, template, chosen)
     for other in others:
@@ -85,7 +79,7 @@ def race(tracer: Tracer, labels: Labels, template: Template, seconds: float) -> 
             left_out.append(f"{one.name} ({why})")
         else:
             tested.append(one)
-    return Race(tuple(sorted(tested, key=lambda one: -one.right.mean())), tuple(left_out))
+    return sorted(tested, key=lambda one: -one.right.mean()), left_out
 
 
 def _others(
@@ -134,7 +128,6 @@ def with_examples(template: Template, labels: Labels, places: Sequence[int]) -> 
 def _answers(
     tracer: Tracer, labels: Labels, template: Template | DecisionPrompt, rows: Sequence[int]
 ) -> Iterator[bool]:
-    """Yield True for each row that the model answers right."""
     for start in range(0, len(rows), _TOGETHER):
         some = [labels.rows[place] for place in rows[start : start + _TOGETHER]]
         if isinstance(template, DecisionPrompt):

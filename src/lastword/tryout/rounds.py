@@ -71,15 +71,9 @@ def begin(
 ) -> str:
     """Draw the rows of the second round, unless the pool is too small.
 
-    Args:
-        out: The folder.
-        labels: The table.
-        terms: The promise.
-        policy: Fits the probe to all labels; called only if needed. Returns it with what answers
-            with it, and its share against error.
-
-    Returns:
-        A line that explains the rows to the user; "" if nothing was written.
+    `policy` fits the probe to all labels; it returns the probe with what answers with it, and its
+    share against error. The result is a line that explains the rows to the user; "" if nothing was
+    written.
     """
     if labels.question is None:
         return ""

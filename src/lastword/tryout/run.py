@@ -13,7 +13,6 @@ from lastword.decide.states import read_passages
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError, ItemError
 from lastword.files.wording import counted
-from lastword.methods import resolve
 from lastword.model.encoder import Encoder
 from lastword.probes.probe import Probe, encoder_name
 from lastword.records.cells import Cell
@@ -34,7 +33,7 @@ from lastword.tryout.fitting import hold
 from lastword.tryout.judge import judge
 from lastword.tryout.labels import Labels, read_labels
 from lastword.tryout.material import ACCURACY, BUDGET, TOO_SLOW, Material, TryJob
-from lastword.tryout.prompts import Race, race
+from lastword.tryout.prompts import Raced, race
 from lastword.tryout.rounds import begin, begun, finish
 from lastword.tryout.second_round import Proven, certified
 from lastword.tryout.served import commands, write_results
@@ -43,8 +42,6 @@ from lastword.tryout.verdict import Verdict
 from lastword.tryout.words import advise
 
 _log = logging.getLogger("lastword")
-
-PEERS = ("contextual",)  # methods whose prompts are read besides the model's
 
 
 def _nothing(done: object) -> None:
@@ -56,17 +53,15 @@ class PreparedTrial:
     """A trial whose contestants have answered.
 
     Attributes:
-        sample: The rows that the model answered; None if it answered none.
         contest: Probes and baselines; None if there are too few labels.
-        raced: Results of other prompts.
-        notes: Guesses and warnings about the table.
+        prompts: Results of other prompts, and the names of those that were not tested.
     """
 
     job: TryJob
     sample: Sample | None
     material: Material
     contest: Contest | None
-    raced: Race
+    prompts: tuple[Sequence[Raced], Sequence[str]]
     notes: tuple[str, ...]
 
     @property
@@ -100,18 +95,17 @@ class PreparedTrial:
                 advice = begin(out, labels, self.job.terms, self._policy)
             # Labels of a second round prove the errors, so this half does not spend delta on them.
             proven = self._by_halves(errors=not advice)
-        figures = self.material, self.sample, self.contest, self.terms, proven, self.raced
+        figures = self.material, self.sample, self.contest, self.terms, proven, *self.prompts
         verdict = judge(*figures, self.notes)
         if proven.probe is None and proven.certificate is None:
             proven = Proven(self._uncertified(verdict))
         next_steps = [*commands(proven, self.job, out), *filter(None, [advice])]
         verdict = replace(verdict, advice=advise(verdict, next_steps, proven.words))
         if out is not None:
-            write_results(proven, self.job, verdict, self.raced, out)
+            write_results(proven, self.job, verdict, self.prompts[0], out)
         return verdict
 
     def _policy(self) -> tuple[Probe, Decider, Sequence[Rung]]:
-        """Return the best probe, fitted to all labels, its decider, and its share against error."""
         assert self.contest is not None
         kind, job = self.contest.best, self.job
         probe, every = self.contest.refit(kind), np.arange(len(self.material.truths))
@@ -145,14 +139,9 @@ class PreparedTrial:
         """Test each method's gain over the model; the probe's on labels that did not fit it."""
         terms, items, material = self.terms, sample.items, self.material
         tested = contest.tested[material.answered]
-
-        def evidence(base: np.ndarray, shown: np.ndarray) -> Evidence:
-            """Return the evidence that answers are better than others on the labels of the test."""
-            pair = base[tested], shown[tested]
-            return Evidence.of(*pair, items.groups[tested], failed=items.failed)
-
-        probe = right_of(material, contest.shown)[material.answered]
-        of_probe = evidence(items.mc1_base > 0, probe)
+        right = right_of(material, contest.shown)[material.answered]
+        pair = (items.mc1_base > 0)[tested], right[tested]
+        of_probe = Evidence.of(*pair, items.groups[tested], failed=items.failed)
         finding = judge_trials(trials(items, sample.scalar, terms, of_probe), terms)
         result = Outcome(sample, sample.controlled(finding), self._questions)
         if finding.chosen is None:
@@ -172,7 +161,6 @@ class PreparedTrial:
     def _certificate(
         self, contest: Contest, gained: Outcome | None, automation: Automation | None
     ) -> Certificate | None:
-        """Return the certificate of what is proven; None if nothing is."""
         probe, labels = contest.probe, self.job.labels
         automation = automation if _sure(automation, self.terms) else None
         if gained is not None and gained.finding.chosen is not None:
@@ -203,7 +191,6 @@ def _sure(automation: Automation | None, terms: Terms) -> bool:
 
 
 def _automation(contest: Contest, error: float, delta: float) -> Automation:
-    """Test the errors of a probe's answers on the half of the labels that did not fit it."""
     places = np.flatnonzero(contest.tested)
     table = contest.shown[places]
     confidence, wrong = table.max(axis=1), ~right_of(contest.material, table, places)
@@ -261,19 +248,18 @@ def prepare(
             "too few labels for a probe: label more rows of at least two options, or give a "
             "language model (--model)"
         )
-    raced = Race()
+    prompts: tuple[Sequence[Raced], Sequence[str]] = (), ()
     if job.answerer is not None:
         stage("trying other prompts")
-        raced = race(job.answerer, job.labels, job.template, job.budget)
-    return PreparedTrial(job, sample, material, contest, raced, notes)
+        prompts = race(job.answerer, job.labels, job.template, job.budget)
+    return PreparedTrial(job, sample, material, contest, prompts, notes)
 
 
 def _ask(
     job: TryJob, tracer: Tracer, out: Path | None, advance: Callable[[int], None]
 ) -> tuple[Labels, Sample, Cell, list[str]]:
     """Return the rows that take part, the model's answers to them, and notes."""
-    methods = resolve(PEERS, tracer.facts)
-    cell = answer(Decider(tracer), job.labels, job.template, methods, out, advance)
+    cell = answer(job, tracer, out, advance)
     errors, notes = cell.records["error"].dropna(), list[str]()
     if not len(cell.items):
         raise InputError(f"no example can be read; the first one: {errors.iloc[0]}")
@@ -287,7 +273,6 @@ def _ask(
 
 
 def _readable(job: TryJob, tracer: Tracer) -> Labels:
-    """Return the labelled rows whose prompts the model can read."""
     texts = [(row.text, row.id) for row in job.labels.rows]
     passages = read_passages(tracer, texts, job.labels.rows[0].question, job.template, "mean")
     pairs = zip(job.labels.rows, passages, strict=True)

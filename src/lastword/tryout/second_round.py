@@ -38,6 +38,7 @@ from lastword.trust.words import answered
 from lastword.tryout.labels import Labels
 
 _QUESTION, _TOGETHER, _REFERENCE = "answer", 64, 1000
+_MOST_TEXTS = 500  # maximum number of texts that are answered to draw from
 _MOST_ROWS = 120  # maximum number of rows per look
 
 
@@ -46,7 +47,6 @@ class PoolRow:
     """A text without a label, with the answers to it.
 
     Attributes:
-        id: The row's id in the table.
         policy: The probe's answer.
         model: The model's answer, if it differs and was needed.
         confidence: The probability of the probe's answer.
@@ -65,9 +65,7 @@ class Proven:
 
     Attributes:
         probe: The probe; None if the model answers.
-        certificate: The certificate; None if nothing is certified.
-        outcome: The test of a gain over the model on the first labels; None without.
-        automation: The test of the errors among given answers; None if none was asked for.
+        outcome: The test of a gain over the model on the first labels.
         kind: The kind of the probe that a promise is about; None if it is about a correction.
         drawn: The counts of a second round that tested a gain.
         words: The verdict of a second round in words.
@@ -87,8 +85,6 @@ class SecondRound:
     """A fixed probe, and the rows that test it.
 
     Attributes:
-        probe: The probe.
-        terms: The promise; with an error, that of the given answers.
         pool: Confidence of the answers to all texts without a label, one per group.
         rows: The texts to draw from, in random order.
         thresholds: The rungs of the ladder, for an error.
@@ -121,16 +117,14 @@ class SecondRound:
         terms: Terms,
         steps: Sequence[Rung] = (),
     ) -> "SecondRound":
-        """Answer every text without a label, and shuffle those that may be drawn.
+        """Answer texts without a label, and shuffle those that may be drawn.
 
-        Args:
-            decider: Answers with the probe.
-            probe: The probe, fitted to all labels.
-            labels: The table.
-            terms: The promise.
-            steps: Share against error of the probe, by cross-fitting, for a promise with an error.
+        `steps` is share against error of the probe, by cross-fitting, for a promise with an error.
         """
-        read = [*_answered(decider, probe, labels.pool, whole=terms.error is None)]
+        texts = [*labels.pool.items()]
+        some = np.sort(deal(range(len(texts)), SEED)[:_MOST_TEXTS])
+        pool_texts = dict(texts[i] for i in some)
+        read = [*_answered(decider, probe, pool_texts, whole=terms.error is None)]
         rows = [row for row, _ in read]
         pool = np.array([row.confidence for row in rows])
         thresholds, look_rows = _ladder(pool, terms, steps)
@@ -187,7 +181,6 @@ class SecondRound:
     def _automated(
         self, rows: Sequence[PoolRow], wrong: np.ndarray, error: float, told: str
     ) -> Proven:
-        """Test the share of wrong answers."""
         terms, confidence = self.terms, np.array([row.confidence for row in rows])
         places = np.arange(len(rows))  # the pool has one text per group
         steps = rungs(confidence, wrong, places, self.thresholds, np.array(self.pool))
@@ -203,7 +196,6 @@ class SecondRound:
         return Proven(self.probe, certificate, automation=automation, words=words)
 
     def _gained(self, base: np.ndarray, right: np.ndarray, skipped: int, told: str) -> Proven:
-        """Test the gain over the model."""
         every, count, terms = np.ones(len(base), dtype=bool), len(base), self.terms
         # The pool has one text per group, so all rows are independent.
         evidence = Evidence.of(base, right, np.arange(count), changed=every)
@@ -324,7 +316,6 @@ def _answered(
 
 
 def _row(id: str, text: str, answer: Answer) -> tuple[PoolRow, float]:
-    """Return a row with the answers to it, and the likeness of its text."""
     assert answer.choice is not None
     decided = answer.decision if answer.by is not None and answer.corrected else None
     model = None if decided is None else decided.base_answer

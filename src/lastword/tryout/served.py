@@ -1,5 +1,6 @@
 """The folder of a trial: the probe and the certificate to serve, and all results."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from lastword.probes.probe import SUFFIX
 from lastword.text.prompt_template import Template
 from lastword.tryout.material import TryJob
 from lastword.tryout.page import write_page
-from lastword.tryout.prompts import Race, file_of
+from lastword.tryout.prompts import Raced, file_of
 from lastword.tryout.second_round import Proven
 from lastword.tryout.verdict import FILE, Verdict
 
@@ -62,7 +63,9 @@ def commands(proven: Proven, job: TryJob, out: Path | None) -> list[str]:
     return [f"To answer a text{risk}:", f"lastword decide {out} --text 'A NEW TEXT'", *serve]
 
 
-def write_results(proven: Proven, job: TryJob, verdict: Verdict, raced: Race, out: Path) -> None:
+def write_results(
+    proven: Proven, job: TryJob, verdict: Verdict, prompts: Sequence[Raced], out: Path
+) -> None:
     """Write the results into the folder of the records."""
     out.mkdir(parents=True, exist_ok=True)
     for name in (CERTIFICATE, PROBE):
@@ -75,7 +78,7 @@ def write_results(proven: Proven, job: TryJob, verdict: Verdict, raced: Race, ou
         probes = {} if proven.probe is None else {"answer": PROBE}
         write_questions(out / QUESTIONS, {"answer": question}, probes)
     write_text(out / SETTINGS, tomli_w.dumps(settings(proven, job)))
-    for prompt in raced.prompts:
+    for prompt in prompts:
         if isinstance(prompt.template, Template) and prompt.name not in TEMPLATES:
             write_text(out / file_of(prompt.name), prompt.template.text)
     texts = {row.id: row.text for row in job.labels.rows}

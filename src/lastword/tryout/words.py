@@ -18,13 +18,7 @@ _MEASURES = {ACCURACY: "accuracy", BALANCED: "mean recall"}
 
 
 def advise(verdict: Verdict, commands: Sequence[str] = (), first: str = "") -> Advice:
-    """Return the text of a verdict.
-
-    Args:
-        verdict: The figures.
-        commands: The commands that use its result.
-        first: Words that come before those about the guarantee.
-    """
+    """Return the text of a verdict; `first` comes before the words about the guarantee."""
     sentences = filter(None, (first, *comparison(verdict.contest), *guarantee(verdict)))
     return Advice(headline(verdict), tuple(shares(verdict)), tuple(sentences), tuple(commands))
 
@@ -103,14 +97,6 @@ def score(line: Standing, contest: Standings) -> str:
     return percent(contest.value(line))
 
 
-def gain(least: float | None) -> str:
-    """Return a bound as text, such as `at least 9.2 points`; 0 becomes `more than 0`."""
-    if not least:
-        return "more than 0 points of accuracy"
-    points = two_digits(least)
-    return f"at least {points} point{'' if points == '1' else 's'} of accuracy"
-
-
 def _sure(verdict: Verdict) -> str:
     return f"{100 * (1 - verdict.certificate.terms.delta):.10g}% confidence"
 
@@ -145,12 +131,13 @@ def guarantee(verdict: Verdict) -> Iterator[str]:
 
 
 def _certified(verdict: Verdict) -> Iterator[str]:
-    """Yield sentences about the certified gain, on the labels that tested it."""
     certificate, tested = verdict.certificate, verdict.certificate.tested
     terms = certificate.terms
+    least = two_digits(certificate.net_at_least or 0.0)
+    points = f"at least {least} points" if certificate.net_at_least else "more than 0 points"
     breaks = f", and at most {percent(terms.alpha)} of all answers are broken"
     yield (
-        f"Certified gain over the model: {gain(certificate.net_at_least)}"
+        f"Certified gain over the model: {points} of accuracy"
         f"{breaks if terms.promise == 'breaks' else ''} ({_sure(verdict)}). The certificate "
         f"allows {certificate.policy}."
     )
@@ -162,7 +149,6 @@ def _certified(verdict: Verdict) -> Iterator[str]:
 
 
 def _proof(verdict: Verdict) -> Iterator[str]:
-    """Yield a sentence about the labels that would prove the best contestant's gain."""
     certificate, contest, items = verdict.certificate, verdict.contest, verdict.items
     best, model = contest.line(contest.best), contest.line(MODEL)
     if items < (least := certificate.terms.least):
@@ -180,7 +166,6 @@ def _proof(verdict: Verdict) -> Iterator[str]:
 
 
 def _other_prompt(prompt: Standing) -> str:
-    """Return a sentence about a prompt with which the model is better."""
     file = prompt.name if prompt.name in TEMPLATES else f"FOLDER/{file_of(prompt.name)}"
     again = f"run `try` again with --template {file}"
     if prompt.name == DecisionPrompt.name:

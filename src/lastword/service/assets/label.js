@@ -87,7 +87,7 @@ function listOptions() {
 }
 
 function showProgress() {
-  const ended = state.more || state.ended;
+  const { ended } = state;
   const purpose = state.round === 1 ? "these train the probe" : "these prove it";
   at("going").hidden = Boolean(ended);
   at("bar").max = state.rows || 1;
@@ -97,12 +97,10 @@ function showProgress() {
 }
 
 function showVerdict() {
-  const ready = Boolean(state.more || state.ended);
+  const ready = state.ended || (state.round > 2 && state.words); // a look without proof: more rows are offered
   const appears = ready && at("verdict").hidden;
   at("verdict").hidden = !ready;
   at("words").textContent = state.words;
-  at("choice").hidden = !state.more;
-  at("more").textContent = `${state.more} more`;
   at("commands").hidden = !state.ended || !state.commands.length;
   at("commands").textContent = state.commands.join("\n");
   at("result").hidden = !state.result;
@@ -128,8 +126,6 @@ at("undo").addEventListener("click", undo);
 at("skip").addEventListener("click", skip);
 at("fold").addEventListener("click", () => setFolded(!at("text").classList.contains("folded")));
 at("search").addEventListener("input", listOptions);
-at("more").addEventListener("click", () => send("go-on", { more: true }));
-at("stop").addEventListener("click", () => send("go-on", { more: false }));
 
 // Asks for the progress, and for a text while there is none.
 async function look() {
