@@ -18,7 +18,9 @@ from lastword.errors import CertificateError, InputError
 from lastword.model.encoder import Encoder
 from lastword.probes.probe import Probe
 from lastword.probes.state import fit_beside, fit_stacked, fit_state
+from lastword.text.question import Choice
 
+WIDE = Choice(QUESTION.instructions, ["animal", "money", "music"])  # music has no label
 NEW = ["a horse eats hay", "the price of bread", "a much longer text about bills and horses"]
 
 
@@ -44,46 +46,50 @@ def encoded(encoder: Encoder, texts: list[str]) -> np.ndarray:
 @pytest.fixture(scope="module")
 def probes(tracer: Tracer, encoder: Encoder) -> dict[str, Probe]:
     """Return an encoder's probe, a combined one and a stacked one."""
-    x, y = read_states(tracer, TEXTS, QUESTION, TEMPLATE, ("mean",)), encoded(encoder, TEXTS)
+    x, y = read_states(tracer, TEXTS, WIDE, TEMPLATE, ("mean",)), encoded(encoder, TEXTS)
     model = fit_state(x, LABELS, poolings=("mean",))
     alone = fit_state(y, LABELS, encoder="letters")
     rows = x[:, model.probe.blocks[0].layer, 0], y[:, alone.probe.blocks[0].layer, 0]
     both = fit_beside(model, alone, (rows[0].astype(float), rows[1].astype(float)), LABELS)
-    items = [item_of(text, QUESTION, TEMPLATE, blind=True) for text in TEXTS]
-    read = [*tracer.correct_many(items, read="base", blind="base")]
-    base, blind = (np.stack([getattr(d, n) for d in read]) for n in ("base_scores", "blind_scores"))
-    over = fit_stacked(both, LABELS, ["animal", "money"], base, blind, [*map(str, range(8))])
+    scores, names = model_scores(tracer, TEXTS), [option.text for option in WIDE.options]
+    over = fit_stacked(both, LABELS, names, *scores, [*map(str, range(8))])
     subject, reader = subject_of(tracer), subject_of(encoder)
     return {
-        name: Probe(QUESTION, NAME, subject, fit, 8, encoder=reader)
+        name: Probe(WIDE, NAME, subject, fit, 8, encoder=reader)
         for name, fit in (("alone", alone.probe), ("both", both.probe), ("stacked", over.probe))
     }
+
+
+def model_scores(tracer: Tracer, texts: list[str]) -> list[np.ndarray]:
+    items = [item_of(text, WIDE, TEMPLATE, blind=True) for text in texts]
+    read = [*tracer.correct_many(items, read="base", blind="base")]
+    return [np.stack([getattr(d, n) for d in read]) for n in ("base_scores", "blind_scores")]
 
 
 def test_answers_agree_with_the_probe_on_the_states_of_both(
     tracer: Tracer, encoder: Encoder, probes: dict[str, Probe], tmp_path: Path
 ) -> None:
-    x, y = read_states(tracer, NEW, QUESTION, TEMPLATE, ("mean",)), encoded(encoder, NEW)
+    x, y = read_states(tracer, NEW, WIDE, TEMPLATE, ("mean",)), encoded(encoder, NEW)
+    base, blind = model_scores(tracer, NEW)
     for name, probe in probes.items():
         probe.write(path := tmp_path / f"{name}.probe.safetensors")
         assert Probe.read(path).digest == probe.digest and Probe.read(path).name == probe.name
-        decider = Decider(tracer, probes=[path], encoders=[encoder])
-        together = [one["q"] for one in decider.decide_many(NEW, {"q": QUESTION})]
-        alone = [decider.decide(text, {"q": QUESTION})["q"] for text in NEW]
-        for one, other in zip(together, alone, strict=True):
-            assert one.method == probe.name
-            np.testing.assert_allclose(one.probabilities, other.probabilities, atol=1e-5)
-        fit = probe.linear
+        decider, fit = Decider(tracer, probes=[path], encoders=[encoder]), probe.linear
         assert fit is not None and fit.encoder == "letters"
-        if fit.stack is not None:
-            continue
         rows = y[:, fit.blocks[-1].layer, 0]
         if len(fit.blocks) == 2:
             rows = np.concatenate([x[:, fit.blocks[0].layer, 0], rows], axis=1)
-        expected = softmax(fit.scores(rows.astype(float)) / fit.temperature, axis=1)
-        for one, p in zip(together, expected, strict=True):
-            assert fit.classes == tuple(one.values)
+        a, b, c = fit.stack or (1.0, 0.0, 0.0)
+        u = np.full((len(NEW), 3), -np.inf if fit.stack is None else -1.0)
+        u[:, :2] = fit.scores(rows.astype(float))  # classes are in the order of the options
+        expected = softmax((a * u + b * base + c * blind) / fit.temperature, axis=1)
+        together = [one["q"] for one in decider.decide_many(NEW, {"q": WIDE})]
+        alone = [decider.decide(text, {"q": WIDE})["q"] for text in NEW]
+        for one, other, p, scores in zip(together, alone, expected, base, strict=True):
+            assert one.method == probe.name
+            np.testing.assert_allclose(one.probabilities, other.probabilities, atol=1e-5)
             np.testing.assert_allclose(one.probabilities, p, atol=1e-5)
+            assert fit.stack is None or one.corrected == (p.argmax() != scores.argmax())
 
 
 def test_a_missing_or_another_encoder_is_refused(
@@ -112,9 +118,9 @@ def test_answers_below_the_threshold_of_the_probes_certificate_are_deferred(
 ) -> None:
     probe, texts = probes[name], [*NEW, *TEXTS]
     model = None if name == "alone" else tracer  # an encoder's probe needs no language model
-    question = {"q": replace(QUESTION, abstain=True)}
+    question = {"q": replace(WIDE, abstain=True)}
     bare = Decider(model, probes=[probe], encoders=[encoder])
-    open_ = [one["q"] for one in bare.decide_many(texts, {"q": QUESTION})]
+    open_ = [one["q"] for one in bare.decide_many(texts, {"q": WIDE})]
     least = float(np.median([one.probability for one in open_]))
     certificate = certificate_of(probe, least)
     decider = Decider(model, probes=[probe], encoders=[encoder], certificate=certificate)
