@@ -2,19 +2,21 @@
 
 from dataclasses import replace
 
+import hub_server
 import numpy as np
 import pytest
+from huggingface_hub import ModelCard
 from scipy.special import softmax
 from topics import LABELS, NAME, QUESTION, TEMPLATE, TEXTS, probe_of, with_facts
 
-from lastword import Decider, Tracer
-from lastword.decide.item import item_of
+from lastword import Decider, Probe, Tracer
+from lastword.decide.item import candidates_of, item_of
 from lastword.decide.states import read_states
 from lastword.decide.subject import subject_of
-from lastword.errors import InputError, ItemError
+from lastword.errors import CheckpointError, InputError, ItemError
 from lastword.methods import resolve
 from lastword.probes.novelty import Likeness
-from lastword.probes.probe import Probe
+from lastword.probes.threshold import THRESHOLDS, choose_threshold, needs_no_model
 from lastword.probes.trajectory import TrajectoryProbe, features_of, fit_trajectory
 from lastword.text.question import Choice, Predicate
 
@@ -180,3 +182,86 @@ def test_a_trajectory_probe_answers_questions_with_other_options(tmp_path, trace
     other = Decider.demo(probes=[Probe(questions[0], NAME, subject_of(tracer), shallow, 6)])
     with pytest.raises(InputError, match="fit it again"):
         other.decide("x", {"q": questions[0]})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_threshold_is_the_best_by_definition(seed):
+    random = np.random.default_rng(seed)
+    scores = random.normal(scale=0.5, size=(40, 3))
+    base, truths = random.integers(3, size=(2, 40))
+    # Accuracy, whose gains sum to F - K and their squares to F + K; and weighted classes.
+    worth = np.ones(3) if seed % 2 else random.random(3)
+    values = {}
+    for threshold in THRESHOLDS:
+        gains = []
+        for row, first, truth in zip(scores, base, truths, strict=True):
+            shown = int(row.argmax()) if row.max() > row[first] + threshold else first
+            gains.append(worth[truth] * (int(shown == truth) - int(first == truth)))
+        values[threshold] = sum(gains) / (sum(g**2 for g in gains) + max(worth) ** 2) ** 0.5
+    best = max(values.values())
+    chosen = choose_threshold(scores, base, truths, worth)
+    assert chosen == max(t for t, value in values.items() if value == pytest.approx(best))
+    assert choose_threshold(scores, base, truths, 7 * worth) == chosen  # in any unit
+    assert seed % 2 == 0 or choose_threshold(scores, base, truths) == chosen
+
+
+def test_leads_by_hand():
+    # The last row's lead is the threshold: it stands for nothing.
+    scores = np.array([[0.0, 1.0, -1.0]] * 6 + [[0.0, 0.5, -1.0]])
+    assert needs_no_model(scores, 0.5).tolist() == [True] * 6 + [False]
+
+
+def test_the_model_runs_and_answers_only_if_the_probe_is_unsure(probe, monkeypatch):
+    tracer = Tracer.demo()
+    states = read_states(tracer, TEXTS, QUESTION, TEMPLATE, ("mean",))
+    fit = probe.linear
+    scores = fit.scores(states[:, fit.blocks[0].layer, 0].astype(np.float64))
+    threshold = float(np.median(margins := np.abs(scores[:, 1] - scores[:, 0])))
+    selective = Probe.from_bytes(replace(probe, threshold=threshold).to_bytes())
+    assert selective.threshold == threshold and selective.digest != probe.digest
+    questions, prompts = {"q": QUESTION}, list[str]()
+    choices = [a["q"].choice for a in Decider(tracer).decide_many(TEXTS, questions)]
+    correct = tracer.correct_encoded
+
+    def counted(encoded, scope=None):
+        prompts.extend(one.item.prompt for one in encoded)
+        return correct(encoded, scope)
+
+    monkeypatch.setattr(tracer, "correct_encoded", counted)
+    decider = Decider(tracer, probes=[selective])
+    answers = [a["q"] for a in decider.decide_many(TEXTS, questions)]
+    unsure = margins <= threshold
+    assert len(prompts) == unsure.sum() == len(TEXTS) / 2
+    for row, model, answer, open_ in zip(scores, choices, answers, unsure, strict=True):
+        best = candidates_of(QUESTION)[int(row.argmax())]
+        assert answer.choice == (model if open_ else best)
+        assert answer.to_dict()["by"] == ("model" if open_ and best != model else "probe")
+    # If every depth is requested, the model runs for all texts, with the same answers.
+    works = [decider.plan(text, decider.prepare(questions), "all")[0] for text in TEXTS]
+    again = decider.answer(works)
+    assert [a.choice for a in again] == [a.choice for a in answers]
+    changed = [a.choice != m for a, m in zip(again, choices, strict=True)]
+    assert [a.corrected for a in again] == changed
+    assert "by" not in Decider(tracer, probes=[probe]).decide(TEXTS[0], questions)["q"].to_dict()
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    (tmp_path / "served").mkdir()
+    with hub_server.instead(tmp_path / "served", tmp_path, monkeypatch) as server:
+        yield server
+
+
+def test_a_saved_probe_has_a_card_and_is_downloaded(probe, hub, tmp_path):
+    for folder in (tmp_path, "org/model"):
+        with pytest.raises((CheckpointError, InputError), match=r"No such file|has no file probe"):
+            Probe.from_pretrained(folder)
+    with pytest.raises(CheckpointError, match="org/model has no revision none"):
+        Probe.from_pretrained("org/model", revision="none")
+    probe.save_pretrained(tmp_path / "served")
+    assert Probe.from_pretrained(tmp_path / "served").digest == probe.digest
+    for revision in (None, hub_server.COMMIT):
+        assert Probe.from_pretrained("org/model", revision=revision).digest == probe.digest
+    card = ModelCard.load(tmp_path / "served" / "README.md")
+    assert card.data.library_name == "lastword" and "probe" in card.data.tags
+    assert "animal, money" in card.text and "labels: 8" in card.text
