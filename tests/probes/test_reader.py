@@ -51,8 +51,9 @@ def probes(tracer: Tracer, encoder: Encoder) -> dict[str, Probe]:
     alone = fit_state(y, LABELS, encoder="letters")
     rows = x[:, model.probe.blocks[0].layer, 0], y[:, alone.probe.blocks[0].layer, 0]
     both = fit_beside(model, alone, (rows[0].astype(float), rows[1].astype(float)), LABELS)
-    scores, names = model_scores(tracer, TEXTS), [option.text for option in WIDE.options]
-    over = fit_stacked(both, LABELS, names, *scores, [*map(str, range(8))])
+    names = [option.text for option in WIDE.options]
+    base, blind = model_scores(tracer, TEXTS)
+    over = fit_stacked(both, LABELS, names, base, blind, [*map(str, range(8))])
     subject, reader = subject_of(tracer), subject_of(encoder)
     return {
         name: Probe(WIDE, NAME, subject, fit, 8, encoder=reader)
