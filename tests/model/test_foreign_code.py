@@ -183,9 +183,7 @@ class Payload:
         ({"peft_type": "EVIL"}, "does not fit"),
         ({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 4}, "does not fit"),
         ({"target_modules": ["nothing"]}, "does not fit"),
-        ({"lora_alpha": []}, "does not fit"),
         ({"lora_alpha": 1e308}, "NaN"),
-        ({"lora_alpha": float("nan")}, "NaN"),
         ({"r": 0}, "should be a positive integer"),
         ({"base_model_name_or_path": "org/m", "revision": "../x"}, "'../x' names no revision"),
         ({"base_model_name_or_path": "org/m", "revision": ["v2"]}, "get it whole"),
@@ -212,14 +210,6 @@ def test_an_adapter_has_the_invariant_of_the_merged_model(base, adapter, run):
         read_invariant(adapter, theta=Theta())
 
 
-def test_an_adapters_pickle_is_not_read(spoiled, marker):
-    folder = spoiled()
-    (folder / "adapter_model.safetensors").unlink()
-    (folder / "adapter_model.bin").write_bytes(pickle.dumps(Payload(marker)))
-    assert "needs adapter_model.safetensors" in refusal(folder, allow_bin=True)
-    assert not marker.exists()
-
-
 def test_code_of_an_adapter_or_its_base_is_refused(foreign, spoiled, marker):
     folder = spoiled(base_model_name_or_path=str(foreign(UNKNOWN)))
     assert "--trust-remote-code" in refusal(folder) and not marker.exists()
@@ -228,7 +218,7 @@ def test_code_of_an_adapter_or_its_base_is_refused(foreign, spoiled, marker):
     assert "--trust-remote-code" in refusal(folder) and not marker.exists()
 
 
-def test_damaged_and_mismatched_adapters_are_refused(spoiled):
+def test_damaged_mismatched_and_pickled_adapters_are_refused(spoiled, marker):
     weights = spoiled() / "adapter_model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-500])
@@ -237,32 +227,10 @@ def test_damaged_and_mismatched_adapters_are_refused(spoiled):
     tensors = load_file(weights)
     save_file({name: torch.ones(4, 9) for name in tensors}, weights)
     assert f"the adapter {weights.parent} does not fit" in refusal(weights.parent)
-
-
-# Normalisers
-
-
-def test_a_sentencepiece_model_without_normalisation_is_read(tmp_path):
-    """Its normalisation map is empty; the tokens agree with those of sentencepiece."""
-    import sentencepiece
-
-    text, file = "the cat sat on a mat", tmp_path / "tokenizer.model"
-    with file.open("wb") as out:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter([text, "a hat for the cat", "that mat"] * 9),
-            model_writer=out,
-            vocab_size=290,
-            hard_vocab_limit=False,
-            model_type="bpe",
-            byte_fallback=True,
-            normalization_rule_name="identity",
-            minloglevel=3,
-        )
-    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
-    tokenizer: Any = load_tokenizer(LoadOptions(str(tmp_path)))
-    expected = sentencepiece.SentencePieceProcessor(model_file=str(file)).encode(text)
-    assert tokenizer(text, add_special_tokens=False).input_ids == expected
+    weights.unlink()
+    weights.with_suffix(".bin").write_bytes(pickle.dumps(Payload(marker)))
+    assert "needs adapter_model.safetensors" in refusal(weights.parent, allow_bin=True)
+    assert not marker.exists()
 
 
 def test_a_normalisation_map_that_crashes_the_tokenizer_is_an_error(foreign):

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from lastword.errors import CheckpointError, InvariantError
 from lastword.model.weights.checkpoint import ModelCheckpoint
+from lastword.model.weights.dequantise import modules_of
 from lastword.model.weights.invariant import model_invariant, read_invariant
 from lastword.model.weights.layouts import (
     Projection,
@@ -26,7 +27,6 @@ from lastword.model.weights.layouts import (
 from lastword.rule.theta import Theta
 
 DEFINED = [name for name, f in families.FAMILIES.items() if f.invariant]
-WIDTH = families.WIDTH
 
 
 @pytest.mark.parametrize("name", DEFINED)
@@ -39,33 +39,25 @@ def test_folder_and_memory_agree(name, tmp_path):
     assert (folder.blocks, folder.depth, folder.layout) == ((1, 3), 6, memory.layout)
 
 
-def test_the_invariant_in_memory_uses_edited_weights():
+def test_the_invariant_in_memory_is_that_of_the_current_merged_weights():
     model = families.build("llama")
     before = model_invariant(model, theta=Theta())
     with torch.no_grad():
         model.model.norm.weight.mul_(2)
     after = model_invariant(model, theta=Theta())
     assert after.value == pytest.approx(2 * before.value, **EXACT)
-
-
-def test_an_unmerged_adapter_is_refused():
-    model = families.build("llama")
-    attention = model.model.layers[1].self_attn
-    attention.k_proj.lora_A = nn.Linear(WIDTH, 2, bias=False)
+    model.model.layers[1].self_attn.k_proj.lora_A = nn.Linear(families.WIDTH, 2, bias=False)
     with pytest.raises(InvariantError, match="merge it first"):
         model_invariant(model, theta=Theta())
 
 
-def test_offloaded_weights_are_fetched(tmp_path):
+def test_offloaded_weights_are_fetched_and_absent_ones_refused(tmp_path):
     accelerate = pytest.importorskip("accelerate")
     model = families.build("phi3")
     before = model_invariant(model, theta=Theta())
     accelerate.disk_offload(model, tmp_path)
     assert model.model.norm.weight.is_meta
     assert model_invariant(model, theta=Theta()) == before
-
-
-def test_weights_without_data_are_refused():
     with torch.device("meta"):
         model = families.build("llama")
     with pytest.raises(CheckpointError, match="has no data"):
@@ -78,8 +70,7 @@ WITNESSED = ["phi3", "gpt2", "gpt_neox", "bloom", "falcon", "falcon-alibi", "fal
 
 def attention_of(model: PreTrainedModel, block: int) -> Projections:
     config = text_part(model.config.to_dict())
-    names = ModelCheckpoint(model).names
-    modules = frozenset(n.removesuffix(".weight") for n in names if n.endswith(".weight"))
+    modules = modules_of(ModelCheckpoint(model).names)
     return find_projections(find_stack(modules, config), block, config)
 
 

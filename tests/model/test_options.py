@@ -64,14 +64,6 @@ def test_wrong_options_are_refused_before_loading(model, options, words, untouch
         assert "\n" not in str(refused.value)
 
 
-def test_the_harness_refuses_unknown_keywords(untouched):
-    pytest.importorskip("lm_eval")
-    from lastword.integrations.lm_eval import CorrectedLM
-
-    with pytest.raises(InputError, match="from_pretrained has no option dtyp: did you mean dtype"):
-        CorrectedLM("org/name", dtyp="float32")
-
-
 def test_options_and_keywords_give_the_same_tracer(tmp_path):
     save(tmp_path)
     keywords = {"head_dtype": "model", "overflow": "truncate", "batch_tokens": 77}

@@ -35,11 +35,9 @@ def test_the_invariant_agrees_with_the_loaded_model(tracer):
 
 def test_the_record_names_the_file(tracer):
     about = tracer.describe()
-    assert about["model"] == "lastword/smollm2-135m"
-    assert about["gguf"] == MODEL.file
-    assert about["gguf_sha256"] == MODEL.digest
-    assert about["quantisation"] == "Q4_1 (GGUF), dequantised"
-    assert (about["depth"], about["vocabulary"], about["dtype"]) == (30, 49152, "float32")
+    expected = {"model": "lastword/smollm2-135m", "gguf": MODEL.file, "gguf_sha256": MODEL.digest}
+    expected |= {"quantisation": "Q4_1 (GGUF), dequantised", "dtype": "float32"}
+    assert about.items() >= (expected | {"depth": 30, "vocabulary": 49152}).items()
     assert about["check"]["road"] == "packed"
 
 
