@@ -17,9 +17,10 @@ from transformers import AutoModelForCausalLM
 
 from lastword import Tracer
 from lastword.errors import InvariantError, ModelError, TooLargeError, TraceError
-from lastword.model import loading
+from lastword.model import loading, memory
 from lastword.model.backend import default_batch_tokens
 from lastword.model.options import LoadOptions
+from lastword.model.weights.checkpoint import open_local
 from lastword.model.weights.invariant import read_invariant
 from lastword.rule.theta import Theta
 
@@ -56,9 +57,7 @@ def stored(saved, tmp_path):
     """Return a function that writes a model in a quantised form, and its dense twin."""
 
     def write(form: str, source: Path | None = None) -> tuple[Path, Path]:
-        for package in {"fp8": ["accelerate"], "mxfp4": ["accelerate"]}.get(
-            form, ["accelerate", "bitsandbytes"]
-        ):
+        for package in ("accelerate", "bitsandbytes"):
             pytest.importorskip(package)
         source = source or saved("gpt_oss" if form == "mxfp4" else "llama")
         folders = tmp_path / form, tmp_path / f"{form}-twin"
@@ -104,21 +103,36 @@ def test_nf4_scores_like_its_dense_twin_stored_and_made_while_loading(saved, sto
     assert difference(trajectories(saved("gemma3"), quantize="nf4"), dense) < 0.2
 
 
+def size_of(model: nn.Module) -> int:
+    """Return the bytes of a model's parameters and of bitsandbytes' scales."""
+    total = 0
+    for parameter in model.parameters():
+        total += parameter.numel() * parameter.element_size()
+        for name in ("absmax", "SCB"):
+            scales = getattr(getattr(parameter, "quant_state", parameter), name, None)
+            total += 0 if scales is None else scales.numel() * 4
+    return total
+
+
 @bitsandbytes
-@pytest.mark.parametrize("form", ["fp8", "mxfp4", "nf4", "int8"])
+@pytest.mark.parametrize("form", [None, "fp8", "mxfp4", "nf4", "int8"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_all_unquantised_parameters_have_the_requested_dtype(
+def test_unquantised_parameters_have_the_requested_dtype_and_the_header_gives_the_memory(
     form, dtype, stored, tmp_path, messages
 ):
     family = "gpt_oss" if form == "mxfp4" else "llama"
     other = torch.bfloat16 if dtype == "float32" else torch.float32
-    folder, _ = stored(form, save(tmp_path / "source", family, dtype=other, **SHAPES[family]))
+    source = save(tmp_path / "source", family, dtype=other, **SHAPES[family])
+    folder = source if form is None else stored(form, source)[0]
     tracer = Tracer.from_pretrained(folder, dtype=dtype)
-    dtypes = {str(p.dtype) for p in tracer.backbone.model.parameters()}
+    model, dequantised = tracer.backbone.model, form in ("fp8", "mxfp4")
+    dtypes = {str(p.dtype) for p in model.parameters()}
     assert dtypes - {"torch.uint8", "torch.int8"} == {f"torch.{dtype}"}
     assert tracer.describe()["dtype"] == dtype
     warning = f"{folder} is stored as {form}, which becomes {dtype} on cpu"
-    assert messages == ([warning] if form in ("fp8", "mxfp4") else [])
+    assert messages == [warning] * dequantised
+    need = memory.weight_bytes(open_local(folder), getattr(torch, dtype), dequantised)
+    assert need == pytest.approx(size_of(model), rel=0.03)
 
 
 @bitsandbytes
@@ -261,9 +275,20 @@ def test_a_pickle_is_read_only_with_allow_bin(copy):
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(copy, monkeypatch):
-    monkeypatch.setattr("lastword.model.memory.available", lambda _: 10_000)
+    monkeypatch.setattr(memory, "available", lambda _: 10_000)
     message = refusal(copy, TooLargeError)
     assert "GB are free" in message and "quantize=nf4" in message
+
+
+def test_a_lower_limit_of_the_container_applies(tmp_path, monkeypatch):
+    (tmp_path / "memory.max").write_text("3000000\n")
+    (tmp_path / "memory.current").write_text("2000000\n")
+    (tmp_path / "memory.stat").write_text("anon 1500000\ninactive_file 400000\n")
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    assert memory.available(torch.device("cpu")) == 1_400_000
+    (tmp_path / "memory.max").write_text("max\n")
+    free = memory.available(torch.device("cpu"))
+    assert free == pytest.approx(memory._free_memory(), rel=0.2)
 
 
 # --- attention, dtype, devices, adapters ---

@@ -1,4 +1,4 @@
-"""I(M) from a stand-in hub: tensors by byte range, temporary faults, and refusals."""
+"""Models of a stand-in hub: I(M) by byte range, whole loads, and refusals."""
 
 import os
 import socket
@@ -10,8 +10,10 @@ import hub_server
 import planted
 import pytest
 import torch
+from families import save
 from planted import EXACT, LAYOUTS, refusal
 
+from lastword import Tracer
 from lastword.errors import CheckpointError
 from lastword.model.loading import load, load_tokenizer
 from lastword.model.options import LoadOptions
@@ -170,3 +172,21 @@ def test_without_a_hub_the_download_is_read_or_an_error(offline, hub, tmp_path, 
         put(tmp_path / "hf")
         assert download(NAME, "config.json", None)[1] == hub_server.COMMIT
         assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
+
+
+@pytest.mark.parametrize("revision", [None, "v2"])
+def test_all_files_of_a_model_come_from_one_recorded_commit(revision, hub, tmp_path, monkeypatch):
+    hub.folder = save(tmp_path / "model")
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
+    template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+    described = Tracer.from_pretrained(NAME, revision=revision).describe()
+    assert described["revision"] == hub_server.COMMIT
+    files = [path.split("/resolve/")[1] for _, path, *_ in hub.requests if "/resolve/" in path]
+    elsewhere = {file for file in files if not file.startswith(hub_server.COMMIT)}
+    # One file is requested by branch: its response names the commit.
+    assert elsewhere == {f"{revision or 'main'}/config.json"} and len(files) > 4
+    hub.requests.clear()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert Tracer.from_pretrained(NAME, revision=revision).describe() == described
+    assert not hub.requests
