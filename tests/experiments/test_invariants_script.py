@@ -4,11 +4,10 @@ from lastword import Tracer
 from lastword.lab.report.published import read_published
 
 
-def test_a_row_has_the_published_value_and_every_variant(script, tmp_path):
-    grid = tmp_path / "grid.csv"
-    grid.write_text("model,alias\nlastword/demo-organism,LLaMA-7B\n")
+def test_a_row_has_the_published_value_and_every_variant(script):
     invariants = script("invariants")
-    rows = {row[0]: row[1:] for row in invariants.published_rows(grid)}
+    models = {"LLaMA-7B": "lastword/demo-organism"}
+    rows = {row[0]: row[1:] for row in invariants.published_rows(models)}
     values = Tracer.demo().invariant_readings
     assert [*rows] == [cell.model for cell in read_published()["truthfulqa"]]
     assert rows["LLaMA-7B"] == ["0.21", *(f"{values[name]:.2f}" for name in invariants.VARIANTS)]

@@ -95,10 +95,7 @@ def eval_(
     results: list[RunResult] = []
     for options in models:
         if cluster is None:
-            for outcome in evaluate(options, works, out, part):
-                if isinstance(outcome, Exception):
-                    raise outcome
-                results.append(outcome)
+            results += _here(options, works, out, part)
         else:
             results += _on_cluster(cluster, options, works, out)
     _summary([result.cell for result in results], json)
@@ -130,23 +127,16 @@ def read_benchmarks(
     return work
 
 
-def evaluate(
-    model: DecideOptions, works: "Iterable[Work]", out: Path, shard: "Shard | None" = None
-) -> "Iterator[RunResult | Exception]":
-    """Run one model on benchmarks, and yield each cell's result or error.
-
-    The model is loaded only if a cell lacks records.
-    """
+def _here(
+    model: DecideOptions, works: "Sequence[Work]", out: Path, shard: "Shard"
+) -> "Iterator[RunResult]":
+    """Run one model on benchmarks; it is loaded only if a cell lacks records."""
     decider: Decider | None = None
     for work in works:
-        try:
-            outcome: RunResult | Exception | None = _finished(model, work, out, shard)
-            if outcome is None:
-                decider = decider or load_decider(model)
-                outcome = evaluated(decider, work, out, shard)
-        except Exception as error:
-            outcome = error
-        yield outcome
+        if (result := _finished(model, work, out, shard)) is None:
+            decider = decider or load_decider(model)
+            result = evaluated(decider, work, out, shard)
+        yield result
 
 
 def _finished(

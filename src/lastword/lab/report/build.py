@@ -42,7 +42,6 @@ def report(
     *,
     bench: Path | None = None,
     with_paper: bool = False,
-    leading: Sequence[ReportTable] = (),
 ) -> Output:
     """Write `tables/`, `figures/` and `index.html` under `out`.
 
@@ -51,7 +50,6 @@ def report(
         out: Folder to write to.
         bench: Output of `lastword bench --out`, for the cost table and figure.
         with_paper: True to compare the cells with the published grid.
-        leading: Tables that come before those of the records.
 
     Raises:
         RecordError: No records, records of different settings, no timings, or a folder that
@@ -61,7 +59,7 @@ def report(
     theta = one_theta(read_runs(runs).values())
     costs = [] if bench is None else cost.read_costs(bench)
     compared = comparison.comparison_tables(comparison.read_comparisons(runs, cells))
-    return write(cells, theta, out, costs, with_paper=with_paper, leading=leading, last=compared)
+    return write(cells, theta, out, costs, with_paper=with_paper, last=compared)
 
 
 def write(
@@ -71,7 +69,6 @@ def write(
     costs: Sequence[cost.Cost] = (),
     *,
     with_paper: bool = False,
-    leading: Sequence[ReportTable] = (),
     last: Sequence[ReportTable] = (),
 ) -> Output:
     """Write the report of records in memory; see `report`. `last` are tables after the others."""
@@ -80,7 +77,6 @@ def write(
     means = tables.model_means(summaries)
     by_rule, ablated = _decided_again(cells, theta)
     shown = [
-        *leading,
         *([published.against_paper(summaries)] if with_paper else []),
         tables.grid(summaries),
         tables.per_model(means, theta),
