@@ -15,7 +15,7 @@ from lastword.service.dialect import NO_DIALECT, Dialect
 from lastword.service.dialects import DIALECTS
 from lastword.service.guard import Guard
 from lastword.service.log import Log
-from lastword.service.pages import add_pages
+from lastword.service.pages import add_reference
 from lastword.service.refusal import Refusal
 from lastword.service.schema import invalid
 from lastword.service.service import Service
@@ -28,13 +28,7 @@ _CODES = {404: "not_found", 405: "method_not_allowed"}  # of what Starlette refu
 def create_app(
     decider: Decider, settings: Settings | None = None, log: Log | None = None
 ) -> FastAPI:
-    """Return the service as an ASGI application; its `state.service` ends with its lifespan.
-
-    Args:
-        decider: Answers; only the application's thread calls it from now on.
-        settings: Limits and behaviour.
-        log: The log; on stderr by default.
-    """
+    """Return the service as an ASGI application; its `state.service` ends with its lifespan."""
     service = Service(decider, settings or Settings(), log)
     app = FastAPI(
         title="lastword",
@@ -48,7 +42,7 @@ def create_app(
         dependencies=[Depends(HTTPBearer(auto_error=False))] if service.settings.token else [],
     )
     app.state.service = service
-    add_pages(app, explorer=service.settings.explorer)
+    add_reference(app)
     add_dialects(app, DIALECTS)
     return app
 

@@ -14,12 +14,7 @@ _POLL_SECONDS = 0.01
 
 
 class Traffic:
-    """The requests in progress; more than the limit are refused.
-
-    Attributes:
-        draining: True if new requests are refused because the service stops.
-        inside: Number of requests whose body was read and whose answer is not complete.
-    """
+    """The requests in progress: `inside` are those whose body was read; more are refused."""
 
     draining, inside = False, 0
     _open = 0  # requests whose body is being read, and those inside
@@ -35,11 +30,7 @@ class Traffic:
 
     @contextmanager
     def passing(self, most: int) -> Iterator[None]:
-        """Count one request until the block ends.
-
-        Raises:
-            Refusal: There are `most` requests already.
-        """
+        """Count one request until the block ends; refuse it if there are `most` already."""
         if self.inside >= most:
             what = f"{most} requests are in hand already; try again later"
             raise Refusal("queue_full", what, retry_after=1)
@@ -61,10 +52,7 @@ class Traffic:
 class Application:
     """The state of an application that server and guard need, as `app.state.service`.
 
-    Attributes:
-        begin: Time of the start, in seconds since the epoch.
-        ended: False if a thread was still running after `close`.
-        name: Name of the model.
+    `ended` is False if a thread was still running after `close`.
     """
 
     ended = True

@@ -17,14 +17,7 @@ JSON = "application/json"
 
 @dataclass(frozen=True)
 class Call:
-    """One request.
-
-    Attributes:
-        service: The service that received it.
-        id: The request's id, which the guard sets.
-        client: The connection, or the client that the proxy names (`Guard`).
-        size: Bytes of its body.
-    """
+    """One request: the service, its id from the guard, its client, and the bytes of its body."""
 
     service: Service
     id: str

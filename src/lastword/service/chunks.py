@@ -18,12 +18,9 @@ _NEWEST = 0.3  # share of the newest chunk in the mean rate
 
 
 class Chunks:
-    """Reads prompts in chunks; only the model's thread calls `read`.
+    """Reads prompts in chunks of at most `size` tokens; only the model's thread calls `read`.
 
-    Attributes:
-        size: Maximum number of tokens of a chunk.
-        rate: The measured speed, in tokens without others before them per second; None before the
-            first chunk.
+    `rate` is the measured speed, in tokens without others before them per second.
     """
 
     rate: float | None = None
@@ -39,10 +36,7 @@ class Chunks:
         self._attended = 6 * tracer.profile.width
 
     def unread(self, prompt: Branch) -> int:
-        """Return the number of tokens before the candidate that are not cached.
-
-        0 if there are few, or if the model has no cache.
-        """
+        """Return the number of tokens before the candidate that are not cached; 0 if few."""
         backbone = self._tracer.backbone
         if prompt.boundary <= self.size or backbone.prefixes is None:
             return 0

@@ -35,12 +35,8 @@ class DatabaseError(Exception):
 class Database:
     """The state of one service, or of all services on a Postgres database.
 
-    Args:
-        state: The file or the address; None for memory.
-
-    Attributes:
-        shared: True if other services may write too.
-        name: The name in messages: not the address, which may have a password.
+    Without a file or an address it is in memory. Messages have its `name`: an address may contain a
+    password.
     """
 
     def __init__(self, state: str | Path | None) -> None:

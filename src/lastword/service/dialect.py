@@ -53,7 +53,6 @@ class Dialect:
     """Routes in one wire format; by default the service's.
 
     Attributes:
-        router: The routes, from `routes`.
         form: Function that returns the JSON of a refusal.
         statuses: Statuses for which the dialect has another number.
         others: Dialects that share a path and have other refusals, by a header of their clients.

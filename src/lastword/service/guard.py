@@ -187,12 +187,8 @@ def _whole(body: bytes) -> Receive:
 class _Answer:
     """The `send` of a request: it adds headers, and records how much of the answer is sent.
 
-    Attributes:
-        limit: The deadline, which ends when the answer begins; then `stall_seconds` counts.
-        size: Bytes of the body; None before it is read, and then the connection has to be closed.
-        request: The request's id.
-        status: The sent status; 0 before the answer begins.
-        code: The code of the sent refusal.
+    The deadline `limit` ends when the answer begins; then `stall_seconds` counts. `size` is None
+    before the body is read, and then the connection has to be closed.
     """
 
     limit: asyncio.Timeout | None = None

@@ -58,10 +58,8 @@ class Entry:
     """The stored part of an answer, without text.
 
     Attributes:
-        candidates: Number of candidates.
         base: Indices of the candidates with the model's top score; empty for a probe's answer.
         shown: Indices of the candidates with the top score of the given answer.
-        overridden: True if correction changed the answer.
         given: True if the certificate promises a maximum error, and did not defer the answer.
     """
 
@@ -84,16 +82,7 @@ class Entry:
 
 
 class Ledger:
-    """The answers and the state of all services under one certificate.
-
-    Args:
-        state: The file or the database's address; None for memory.
-        certificate: Fingerprint of the certificate.
-        items: Maximum number of answers that are remembered.
-
-    Attributes:
-        shared: True if other services may have written since the last event.
-        event: A transaction, as `Database.event`.
+    """The last answers and the state of all services under one certificate.
 
     Raises:
         InputError: The state cannot be used, is in use, or belongs to another certificate.
@@ -125,11 +114,7 @@ class Ledger:
     def remember(self, name: str, entry: Entry, text: str, content: Object | None = None) -> None:
         """Store an answer, and forget one that is too old.
 
-        Args:
-            name: The answer's id.
-            entry: The answer's entry.
-            text: Digest of the request's text.
-            content: The request in words, under `--keep-texts`.
+        `text` is the digest of the request's text, and `content` its words, under `--keep-texts`.
         """
         row = {"id": name, "entry": asdict(entry), "text": text, "content": content}
         self._execute(insert(GIVEN), row)

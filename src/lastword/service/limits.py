@@ -31,11 +31,7 @@ def characters(item: Item) -> int:
 
 
 def require_small(item: Item, settings: Settings) -> None:
-    """Refuse an item that is too much work, before it is tokenised.
-
-    Raises:
-        Refusal: Too many candidates or characters.
-    """
+    """Refuse an item of too many candidates or characters, before it is tokenised."""
     if (count := len(item.candidates)) > settings.candidates:
         what = f"the item has {count} candidates, the service takes {settings.candidates}"
         raise Refusal("too_many_candidates", what)
@@ -45,11 +41,7 @@ def require_small(item: Item, settings: Settings) -> None:
 
 
 def require_few_characters(text: str, questions: Sequence[Single], settings: Settings) -> None:
-    """Refuse questions about a text that are too much work, before any prompt is written.
-
-    Raises:
-        Refusal: Too many questions or characters.
-    """
+    """Refuse too many questions or characters, before any prompt is written."""
     if len(questions) > MOST_QUESTIONS:
         what = f"there are {len(questions)} questions, a request takes {MOST_QUESTIONS}"
         raise Refusal("invalid_body", f"{what}: send them in parts")

@@ -23,15 +23,7 @@ _TEXTS = frozenset({"prompt", "candidates", "question", "id"})
 
 
 class Log:
-    """Writes events.
-
-    Args:
-        stream: Where to; stderr by default, without Python's buffer.
-        prompts: True to log the fields that have texts of requests.
-
-    Attributes:
-        dropped: Number of dropped lines since the start.
-    """
+    """Writes events to a stream, by default stderr; with `prompts` also the texts of requests."""
 
     dropped = 0
 

@@ -49,10 +49,6 @@ _COUNTS = ("labelled", "broken", "alarm")
 class Oversight:
     """The monitors and the drift tests of a service; only the event loop's thread calls it.
 
-    Attributes:
-        monitors: The monitors, by what they count.
-        drift: The tests of drift.
-
     Raises:
         InputError: The state cannot be used.
     """

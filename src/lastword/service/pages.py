@@ -1,7 +1,7 @@
-"""Pages over the public API: the reference at `/docs`, the explorer at `/`.
+"""Pages: the reference at `/docs`, and that of labelling.
 
-They share one template, and the style and the drawing code of reports. They get their content from
-the public routes, and insert texts of models and users only as text.
+They share one template, and the style of reports. They get their content from the public routes,
+and insert texts of models and users only as text.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -16,19 +16,19 @@ from lastword.records import document
 
 ASSETS = Path(__file__).parent / "assets"
 _LABEL = ("label.js", "label.css")
-_SHARED = ("page.css", "data.js", "trajectory.js", "portrait.js")  # with the report
+_SHARED = ("page.css", "data.js")  # with the report
 
 
-def add_pages(app: FastAPI, *, explorer: bool) -> None:
-    """Add the pages and their files to an application."""
+def add_reference(app: FastAPI) -> None:
+    """Add the reference and its files to an application."""
     files = [p for p in ASSETS.iterdir() if p.suffix != ".j2" and p.name not in _LABEL]
     files += [document.ASSETS / name for name in _SHARED]
-    _add(app, {"/docs": "docs"} | ({"/": "decide"} if explorer else {}), files)
+    _add(app, {"/docs": "docs"}, files)
 
 
 def add_labelling_page(app: FastAPI, base: str) -> None:
     """Add the labelling page and its files to an application, at `base`."""
-    files = [*(ASSETS / name for name in _LABEL), *(document.ASSETS / n for n in _SHARED[:2])]
+    files = [*(ASSETS / name for name in _LABEL), *(document.ASSETS / n for n in _SHARED)]
     _add(app, {f"{base}/": "label"}, files, base)
 
 

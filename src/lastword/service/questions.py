@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os.path
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -20,7 +20,6 @@ from lastword.service.call import Call
 from lastword.service.limits import FEW_QUESTIONS, REQUEST_ITEMS, require_few_characters
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Object
-from lastword.text.prompt_template import Blind
 from lastword.text.question import Question
 from lastword.text.tokens import EncodedItem
 
@@ -29,13 +28,7 @@ Make = Callable[[Served], dict[str, Question]]  # makes questions, of the served
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of a request.
-
-    Attributes:
-        input: Tokens before the options, summed over questions.
-        cached: Of them, those that questions share with the beginnings of earlier ones.
-        output: Tokens of the options, all of which are scored.
-    """
+    """Tokens of a request: `input` before the options, of them `cached` ones, and `output`."""
 
     input: int
     cached: int
@@ -63,16 +56,16 @@ class Replies:
     reasons: dict[str, Object] = field(default_factory=dict)
 
 
-async def answer(call: Call, value: Input, make: Make, *, include: Collection[str] = ()) -> Replies:
+async def answer(call: Call, value: Input, make: Make, *, full: bool = False) -> Replies:
     """Answer the questions that `make` returns about an input, each independent of the others.
 
-    `include` has `trajectory` or `view` if every depth is read.
+    With `full`, every depth is read and the trajectory is a reason.
 
     Raises:
         Refusal: Invalid questions, too much text, or as `Service.answer`.
     """
     try:
-        works, usage = await _plan(call, value, make, include)
+        works, usage = await _plan(call, value, make, full)
         # A few questions with no more options than an item may have wait as an item does.
         items = _items(works)
         options = sum(len(item.prompt.branches) for item in items)
@@ -81,7 +74,7 @@ async def answer(call: Call, value: Input, make: Make, *, include: Collection[st
         replies = Replies(usage)
         for work, result in zip(works, results, strict=True):
             await asyncio.sleep(0)  # other requests have a turn
-            given, reasons = _reply(call, work, result, include)
+            given, reasons = _reply(call, work, result, full)
             replies.answers[work.name], replies.reasons[work.name] = given, reasons
     except ItemError as error:
         raise Refusal.of(error) from error
@@ -90,13 +83,10 @@ async def answer(call: Call, value: Input, make: Make, *, include: Collection[st
     return replies
 
 
-async def _plan(
-    call: Call, value: Input, make: Make, include: Collection[str]
-) -> tuple[list[Query], Usage]:
+async def _plan(call: Call, value: Input, make: Make, full: bool) -> tuple[list[Query], Usage]:
     """Return the works of the questions and their tokens; a thread reads the texts."""
     service, decider = call.service, call.service.decider
-    read: Read = "all" if include else "decide"
-    blind: Blind = "all" if "view" in include else "none"
+    read: Read = "all" if full else "decide"
 
     def plan() -> tuple[list[Query], Usage]:
         questions, text = make(decider.served), text_of(value)
@@ -105,7 +95,7 @@ async def _plan(
         limited = bool(decider.probes or decider.certificate) and not service.settings.lenient
         if ready.near and limited:
             _refuse_near_miss(*next(iter(ready.near.items())))
-        works = decider.plan(text, replace(ready, questions=ready.singles), read, blind)
+        works = decider.plan(text, replace(ready, questions=ready.singles), read)
         probed = max((work.tokens for work in works if work.probe is not None), default=0)
         usage = Usage.of(_items(works), probed)
         service.require_few_tokens(usage.input - usage.cached + usage.output, REQUEST_ITEMS)
@@ -126,11 +116,9 @@ def _items(works: Sequence[Query]) -> list[EncodedItem]:
     return [work.item for work in works if work.probe is None and work.item is not None]
 
 
-def _reply(
-    call: Call, work: Query, answer: Answer, include: Collection[str]
-) -> tuple[Answer, Object]:
+def _reply(call: Call, work: Query, answer: Answer, full: bool) -> tuple[Answer, Object]:
     """Return the answer to give, which is the model's under shadow, and its reasons."""
-    service, decision, full = call.service, answer.decision, "trajectory" in include
+    service, decision = call.service, answer.decision
     if work.probe is not None:
         written: Object = {"operator": answer.method, "likeness": answer.likeness}
         if service.oversight is not None:
@@ -138,10 +126,7 @@ def _reply(
         read = decision if answer.by is None else None  # a threshold reads one depth
         return answer, _reasons(answer, written, read if full else None)
     assert decision is not None and work.item is not None
-    item = work.item.item
-    written = service.write(decision, item, full=full, request=call.id, work=work)
-    if "view" in include:
-        written["view"] = service.view(decision, item)
+    written = service.write(decision, work.item.item, full=full, request=call.id, work=work)
     if service.shadow:
         answer = answer_of(work.question, decision.as_base(), None)
     written |= {"seen": int(gate.value or 0)} if (gate := decision.gates.get("seen")) else {}
@@ -152,7 +137,7 @@ def _reasons(answer: Answer, written: Object, read: Decision | None) -> Object:
     """Return the fields of an answer that the dialects do not have; `read` at every depth."""
     names = ("method", "corrected", "calibrated", "deferred", "confidence")
     reasons: Object = {name: getattr(answer, name) for name in names}
-    kept = ("operator", "feedback_id", "view", "likeness", "seen")
+    kept = ("operator", "feedback_id", "likeness", "seen")
     reasons |= {name: written[name] for name in kept if name in written}
     if read is not None:
         reasons["candidates"] = list(read.candidates)

@@ -34,13 +34,10 @@ class Order:
     """An item, or works, that a request wants from the model.
 
     Attributes:
-        client: The client, whose turn it takes.
         batch: True for the lane of batches.
         encoded: The tokens of the item; None if probes answer the works.
-        scope: How much of the item is read; None if probes answer.
         works: The work of one question, or of those that probes answer; () for a bare item.
         chunks: Number of chunks of its prompt that were read.
-        since: Time of its arrival, by the monotonic clock.
         future: The result, from `Line.results` on; if it is cancelled, the order leaves the queue.
     """
 
@@ -113,14 +110,10 @@ class Queue:
 
 
 class Line:
-    """A queue with the task that empties it, pass by pass.
+    """A queue with the task that empties it, pass by pass of at most `most` orders.
 
-    Args:
-        choose: Function that returns those of the next orders that go together.
-        run: Function that returns the result or the error of each order. An order that has none
-            yet waits for its next turn, so a pass may end before its orders are done.
-        thread: Where both are called.
-        most: Maximum number of orders per pass.
+    In the thread, `choose` returns those of the next orders that go together, and `run` their
+    results. An order that has none yet waits for its next turn.
     """
 
     def __init__(

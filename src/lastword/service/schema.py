@@ -56,11 +56,7 @@ class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
     group: Text | None = Field(None, description="For certificates; a label may name one here.")
 
     def item(self) -> Item:
-        """Return the item.
-
-        Raises:
-            ItemError: A text that the model cannot read.
-        """
+        """Return the item; raise `ItemError` for a text that the model cannot read."""
         return Item(
             self.prompt,
             tuple(self.candidates),

@@ -25,11 +25,7 @@ _POLL_SECONDS = 0.01
 
 
 class Server:
-    """An HTTP server that answers all accepted requests before it ends.
-
-    Attributes:
-        url: The address, once the server listens.
-    """
+    """An HTTP server at `url` that answers all accepted requests before it ends."""
 
     url: str | None = None
 

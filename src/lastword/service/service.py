@@ -15,10 +15,8 @@ from lastword.decide.decider import Decider
 from lastword.decide.questions_file import read_questions
 from lastword.decide.templates import template_of
 from lastword.errors import InputError, ItemError, TraceError
-from lastword.files.strict_json import strict
 from lastword.model.weights.identity import model_name
 from lastword.records.decision import Decision
-from lastword.records.view import item_text, page_item
 from lastword.service.application import Application
 from lastword.service.limits import CPU_TOKENS, LONG, characters, require_small
 from lastword.service.log import Log
@@ -36,10 +34,6 @@ Entry = tuple[Item, Scope] | ItemError  # an item and how much of it is read, or
 
 class Service(Application):
     """A decider behind a queue, with the service's limits.
-
-    Attributes:
-        oversight: The tests of the certificate; None without one.
-        line: The queue before the model.
 
     Raises:
         InputError: The questions, the template or the state cannot be used.
@@ -126,13 +120,7 @@ class Service(Application):
     async def correct(
         self, entries: Sequence[Entry], client: Hashable, *, batch: bool
     ) -> "list[Decision | TraceError]":
-        """Return the decisions on items, or their errors.
-
-        Args:
-            entries: Items with their scopes, and the errors of rows that are none.
-            client: The client, for its turn in the queue.
-            batch: True for the lane of batches.
-        """
+        """Return the decisions on items, or their errors."""
 
         def orders() -> list[Order | TraceError]:
             return [self._order(entry, client, batch) for entry in entries]
@@ -169,11 +157,7 @@ class Service(Application):
     async def answer(
         self, works: Sequence[Query], client: Hashable, *, batch: bool
     ) -> list[Answer]:
-        """Return the answer of each work.
-
-        Raises:
-            TraceError: What the model raised.
-        """
+        """Return the answer of each work, or raise what the model raised."""
         # One order per question, so that a pass can mix the questions of several requests.
         orders = _orders(works, client, batch)
         answers = list[Answer]()
@@ -184,11 +168,7 @@ class Service(Application):
         return answers
 
     def require_model(self, name: str | None, *aliases: str) -> None:
-        """Refuse another model than the served one.
-
-        Raises:
-            Refusal: The model is not served.
-        """
+        """Refuse another model than the served one."""
         if name is not None and name not in (self.name, *aliases):
             what = f"the model {name!r:.80} is not served here; expected {self.name!r}"
             raise Refusal("unknown_model", what)
@@ -196,15 +176,7 @@ class Service(Application):
     def write(
         self, decision: Decision, item: Item, *, full: bool, request: str, work: Query | None = None
     ) -> dict[str, Any]:
-        """Return the JSON of a decision, and log it; under shadow, of the model's answer.
-
-        Args:
-            decision: The decision.
-            item: Its item.
-            full: True to add the trajectory and T.
-            request: The request's id, for the log.
-            work: The work of the question, if there is one.
-        """
+        """Return the JSON of a decision, and log it; under shadow, of the model's answer."""
         label, content = {}, decision.to_dict(full=full)
         if self.oversight is not None:
             label["feedback_id"] = self.oversight.answered(decision, item, work)
@@ -215,13 +187,6 @@ class Service(Application):
             content = decision.as_base().to_dict(full=full)
         content["method"] = answered_by(content["method"], content["operator"])
         return content | label
-
-    def view(self, decision: Decision, item: Item) -> dict[str, Any]:
-        """Return a decision as the pages draw it: in words, and with scores at every depth."""
-        shown = decision.as_base() if self.shadow else decision
-        whole = replace(shown, prompt=item.prompt)
-        view = {"text": item_text(whole), "item": page_item(whole, self.decider.tracer.theta)}
-        return dict(strict(view))
 
     def _log_decision(self, decision: Decision, item: Item, request: str) -> None:
         self.log.event(

@@ -85,15 +85,9 @@ def text_of_parts(value: Json) -> str:
 
 @dataclass(frozen=True)
 class QuestionForm:
-    """A dialect's form of a question.
+    """A dialect's form of a question: kinds by name, and the keys beside those of all dialects.
 
-    Attributes:
-        kinds: The kinds of questions by their names in the dialect.
-        keys: The keys of a question beside `type`, `instructions` and `question`.
-        text: Function that returns instructions as text.
-        fields: Function that returns the fields of a new question beside its instructions, of the
-            kind and the question's JSON.
-        optional: True if a new question may have no instructions.
+    `text` reads instructions, which a new question may lack if `optional`, and `fields` the others.
     """
 
     kinds: Mapping[str, type[Single]]
@@ -148,11 +142,7 @@ def criteria_form(
 ) -> QuestionForm:
     """Return the form of questions whose options are their `criteria`.
 
-    Args:
-        text: Function that returns instructions, descriptions and levels as text.
-        yes: The key of a predicate's criteria that describes yes.
-        no: The key that describes no.
-        optional: As in `QuestionForm`.
+    `yes` and `no` are the keys of a predicate's criteria.
     """
 
     def fields(kind: type[Single], question: Object) -> Object:

@@ -35,14 +35,8 @@ NO_CHOICES = (
 class Choices:
     """The options of an answer, and the form in which the client gets it.
 
-    Attributes:
-        values: The options as JSON values.
-        is_json: True if the answer is written as JSON.
-        key: The property that has the answer, if it is an object.
-        instructions: The question: the description of a schema's enum.
-        descriptions: The options' descriptions, or ().
-        nullable: True if null, "none of these", is an answer.
-        several: True if the answer is an array of all options that apply.
+    It is text, JSON or the property `key` of an object. With `nullable`, null ("none of these") is
+    an answer; with `several`, it is an array of all options that apply.
     """
 
     values: tuple[Json, ...]

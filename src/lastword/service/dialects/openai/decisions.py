@@ -50,7 +50,7 @@ class DecisionBody(
     prompt_cache_key: Text | None = Field(None, description="Without effect.")
     prompt_cache_options: Object | None = None
     safety_identifier: Text | None = Field(None, description="Without effect.")
-    include: list[Literal["trajectory", "view"]] = Field([], description="Additional content.")
+    include: list[Literal["trajectory"]] = Field([], description="Additional content.")
     on_deferred: Literal["answer", "refusal"] = Field(
         "answer", description="What to return if the certificate defers: the answer, or a refusal."
     )
@@ -80,7 +80,7 @@ async def decisions(body: AnyBody, call: ThisCall) -> Response:
     value = body.input if isinstance(body.input, str) else conversation(body.input)
     questions = {str(i): question for i, question in enumerate(body.questions)}
     make = partial(_FORM.read, questions)
-    replies = await answer(call, value, make, include=body.include)
+    replies = await answer(call, value, make, full=bool(body.include))
     answers = [
         _answer(given, questions[i].get("name"), replies.reasons[i], body.on_deferred)
         for i, given in replies.answers.items()
