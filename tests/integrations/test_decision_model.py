@@ -1,7 +1,6 @@
 """The decision pipeline of transformers and lastword give the same probabilities."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from transformers import PreTrainedTokenizerFast, pipeline
 from lastword import Choice, Decider, Multi, Predicate, Score, Tracer
 from lastword.decide.decision_prompt import DecisionPrompt, request_of
 from lastword.decide.templates import TEMPLATES
-from lastword.errors import InputError, ModelError
+from lastword.errors import InputError
 from lastword.integrations.decision_model import export_decision_model
 from lastword.tryout.labels import read_labels
 from lastword.tryout.prompts import race
@@ -111,12 +110,13 @@ def test_lastword_and_the_pipeline_read_an_exported_folder_the_same(folder, tmp_
 
 
 def test_a_bos_that_the_tokenizer_adds_is_in_the_template(tmp_path):
-    tracer = Tracer.from_pretrained(save(tmp_path / "in"))
-    question = {"q": Choice("w7 w8", ["w11", "w12"])}
-    export_decision_model(tracer, question, tmp_path / "out")
-    ours = Decider(tracer).decide("w3 w4", question)["q"].probabilities
-    (probabilities,) = answers(tmp_path / "out", "w3 w4", question)
-    assert_allclose(ours, probabilities, atol=1e-5)
+    tracer, question = (
+        Tracer.from_pretrained(save(tmp_path / "in")),
+        Choice("w7 w8", ["w11", "w12"]),
+    )
+    export_decision_model(tracer, {"q": question}, tmp_path / "out")
+    ours = Decider(tracer).decide("w3 w4", {"q": question})["q"].probabilities
+    assert_allclose([ours], answers(tmp_path / "out", "w3 w4", {"q": question}), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -149,44 +149,19 @@ def test_try_compares_the_prompt_of_the_folder(decision_folder):
 
 
 @pytest.mark.parametrize(
-    "template, reason",
+    "file, content, message",
     [
-        ("{{ state }}<|mark|>{{ question.instructions }}<|mark|>", "several marks"),
-        ("{{ state.nothing.at_all }}", "refuses the question"),
+        ("decision_template.jinja", "{{ state }}<|mark|>{{ state }}<|mark|>", "several marks"),
+        ("decision_template.jinja", "{{ state.nothing.at_all }}", "refuses the question"),
+        ("decision.json", '{"adapter": "adapter"}', "cannot read the adapter in 'adapter'"),
+        ("head.safetensors", "", "cannot read the trained head"),
     ],
 )
-def test_an_invalid_template_is_left_out_by_name(decision_folder, template, reason):
-    (decision_folder / "decision_template.jinja").write_text(template)
-    rows = [{"text": f"{i}", "label": "ab"[i % 2]} for i in range(20)]
+def test_a_folder_that_lastword_cannot_read_is_refused(decision_folder, file, content, message):
+    (decision_folder / file).write_text(content)
     tracer = Tracer.from_pretrained(decision_folder)
-    _, left_out = race(tracer, read_labels(rows), TEMPLATES["decide/plain"], 60.0)
-    (left,) = [name for name in left_out if name.startswith("transformers decision")]
-    assert re.search(reason, left)
-
-
-@pytest.mark.parametrize("part", ["head.safetensors", "adapter"])
-def test_a_trained_part_of_the_pipeline_is_refused_by_name(decision_folder, part):
-    settings = json.loads((decision_folder / "decision.json").read_text())
-    if part == "adapter":
-        (decision_folder / "decision.json").write_text(
-            json.dumps(settings | {"adapter": "adapter"})
-        )
-    else:
-        (decision_folder / part).write_bytes(b"")
-    with pytest.raises(InputError, match="cannot read the (trained head|adapter in 'adapter')"):
-        DecisionPrompt.of(Tracer.from_pretrained(decision_folder))
-
-
-def test_a_model_with_a_trained_head_is_refused_by_name(folder, tmp_path):
-    from transformers import JevConfig, JevForDecision
-
-    text = build("qwen2").config
-    config = JevConfig(text_config=text.to_dict(), hidden_size=text.hidden_size)
-    JevForDecision(config).save_pretrained(tmp_path)
-    for file in folder.glob("tokenizer*"):
-        (tmp_path / file.name).symlink_to(file)
-    with pytest.raises(ModelError, match="cannot load .*JevConfig"):
-        Tracer.from_pretrained(tmp_path)
+    with pytest.raises(InputError, match=message):
+        DecisionPrompt.of(tracer).encode(TEXTS[0], QUESTIONS["animal"])
 
 
 def test_the_command_writes_the_folder(folder, tmp_path, run):

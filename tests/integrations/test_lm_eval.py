@@ -141,27 +141,15 @@ def test_scores_are_those_of_the_named_method(method, invariant):
         assert scores == pytest.approx(expected, abs=1e-4)
 
 
-def test_documents_may_come_in_any_order_and_repeat():
-    items = random_items(62, 5)
-    requests = requests_of(items)
-    model = CorrectedLM(tracer())
-    expected = np.array(model.loglikelihood(requests))[:, 0]
-    order = np.random.default_rng(0).permutation(len(requests))
-    shuffled = model.loglikelihood([requests[i] for i in order])
-    assert [score for score, _ in shuffled] == pytest.approx(expected[order], abs=1e-5)
-    twice = model.loglikelihood([r for r in requests for _ in range(2)])
-    assert twice[::2] == twice[1::2]
-    assert [score for score, _ in twice[::2]] == pytest.approx(expected, abs=1e-5)
-
-
-def test_the_same_document_of_two_tasks_is_two_sets():
-    (item,) = random_items(63, 1, candidates=(5, 5))
-    fewer = Item(item.prompt, item.candidates[:3])
-    requests = requests_of([item], "one") + requests_of([fewer], "two")
-    answers = CorrectedLM(tracer(invariant=0.5)).loglikelihood(requests)
-    for scores, each in zip(split(answers, [item, fewer]), (item, fewer), strict=True):
-        decision = tracer(invariant=0.5).correct(each.prompt, each.candidates)
-        assert scores == pytest.approx(decision.scores, abs=1e-5)
+def test_documents_may_come_in_any_order_repeat_and_belong_to_two_tasks():
+    items = random_items(62, 5, candidates=(4, 5))
+    fewer = [Item(item.prompt, item.candidates[:3]) for item in items]
+    requests, model = requests_of(items, "one") + requests_of(fewer, "two"), CorrectedLM(tracer())
+    expected = [score for d in tracer().correct_many([*items, *fewer]) for score in d.scores]
+    order = [i for i in np.random.default_rng(0).permutation(len(requests)) for _ in range(2)]
+    answers = model.loglikelihood([requests[i] for i in order])
+    assert answers[::2] == answers[1::2]
+    assert [score for score, _ in answers] == pytest.approx([expected[i] for i in order], abs=1e-4)
 
 
 def test_accuracy_and_mass_of_a_task_are_those_of_the_decisions(tasks):
@@ -178,6 +166,10 @@ def test_accuracy_and_mass_of_a_task_are_those_of_the_decisions(tasks):
 
 def test_choices_under_different_contexts_get_base_scores_and_a_warning(tasks, caplog):
     model = CorrectedLM(tracer())
+    bare = [Instance("loglikelihood", {}, r.args, 0) for r in requests_of(random_items(65, 1))]
+    alone = harness().loglikelihood(bare)  # a request without a document
+    np.testing.assert_allclose(model.loglikelihood(bare), alone, rtol=0, atol=1e-4)
+    model.uncorrected.clear()
     with caplog.at_level(logging.WARNING, "lastword"):
         ours = evaluate(model, ["made_blank", "made_alone", "made_choice"], tasks)
     theirs = evaluate(harness(), ["made_blank", "made_alone"], tasks)
@@ -191,13 +183,6 @@ def test_choices_under_different_contexts_get_base_scores_and_a_warning(tasks, c
     assert "made_choice" not in caplog.text
     uncorrected = ours["config"]["lastword"]["uncorrected"]
     assert uncorrected["made_blank: choices under different contexts"] == 5
-
-
-def test_requests_without_a_document_are_scored_alone():
-    (item,) = random_items(65, 1, candidates=(3, 3))
-    bare = [Instance("loglikelihood", {}, r.args, i) for i, r in enumerate(requests_of([item]))]
-    ours = np.array(CorrectedLM(tracer(invariant=0.5)).loglikelihood(bare))
-    np.testing.assert_allclose(ours, harness().loglikelihood(bare), rtol=0, atol=1e-4)
 
 
 def test_a_long_document_loses_the_same_tokens_for_every_choice(caplog):

@@ -137,7 +137,9 @@ def test_the_oldest_states_are_dropped(tracer, passes, monkeypatch):
     assert len(passes) == len(TEXTS) + 1
 
 
-def test_a_clone_shares_the_model_and_a_name_is_opened_once(tracer, monkeypatch):
+def test_clones_share_the_model_and_a_name_is_opened_once_and_pickled_without_it(
+    tracer, monkeypatch
+):
     opened: list[Any] = []
 
     def opening(options: Any) -> Tracer:
@@ -147,16 +149,10 @@ def test_a_clone_shares_the_model_and_a_name_is_opened_once(tracer, monkeypatch)
     monkeypatch.setattr(Tracer, "from_pretrained", opening)
     scikit_learn._opened.cache_clear()
     assert clone(ProbeClassifier(tracer)).model is tracer
-    classifier = ProbeClassifier("lastword/demo-organism")
-    cross_val_score(classifier, TEXTS, LABELS, cv=2)
-    scikit_learn._opened.cache_clear()
-    assert opened == ["lastword/demo-organism"]
-
-
-def test_a_classifier_with_a_named_model_is_pickled_without_it():
     classifier = ProbeClassifier("lastword/demo-organism").fit(TEXTS, LABELS)
+    cross_val_score(classifier, TEXTS, LABELS, cv=2)
     raw = pickle.dumps(classifier)
-    assert len(raw) < 2**20
+    assert len(raw) < 2**20 and opened == ["lastword/demo-organism"]
     assert_allclose(pickle.loads(raw).predict_proba(NEW), classifier.predict_proba(NEW))
     scikit_learn._opened.cache_clear()
 
