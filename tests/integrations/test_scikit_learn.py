@@ -132,7 +132,7 @@ def test_the_oldest_states_are_dropped(tracer, passes, monkeypatch):
     monkeypatch.setitem(scikit_learn._STATES, tracer, cache)
     classifier = ProbeClassifier(tracer, poolings=("mean",)).fit(TEXTS, LABELS)
     classifier.predict(TEXTS[-4:])
-    assert len(passes) == len(TEXTS) and len(cache) == 4
+    assert len(passes) == len(TEXTS) and len(cache._states) == 4
     classifier.predict(TEXTS[:1])
     assert len(passes) == len(TEXTS) + 1
 

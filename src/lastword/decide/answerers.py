@@ -125,7 +125,6 @@ class Answerer:
         return queries
 
     def _reads(self, texts: Texts, template: Template) -> list[Column]:
-        """Return the states to read of each text, one column a state."""
         return []
 
     def _items(
@@ -269,6 +268,17 @@ class ByLinear(Answerer):
     fit: LinearProbe
     encoder: Encoder | None
     unlike: float
+
+    def __post_init__(self) -> None:
+        """Refuse a level below 1/(n+1), the smallest p-value of a probe with n labels."""
+        likeness = self.fit.likeness
+        if 0 < self.unlike <= likeness.least_p:
+            raise InputError(
+                f"--novelty {self.unlike:g} would never defer an answer of {self.probe.name}: its "
+                f"{len(likeness.distances)} labelled texts allow no p-value below "
+                f"{likeness.least_p:.3g}. Use --novelty {likeness.level(self.unlike):g}, or label "
+                "more texts"
+            )
 
     def scope(self, read: Read, blind: Blind) -> Scope | None:
         """Return how much of the model's scores is read; None if they are never needed."""

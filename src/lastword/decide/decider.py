@@ -20,11 +20,10 @@ from lastword.decide.answerers import (
 from lastword.decide.batch import Read, Scope
 from lastword.decide.item import Input, inputs_of, text_of
 from lastword.decide.options import DecideOptions
-from lastword.decide.probe_files import check_unlike, encoders_of, read_probes
 from lastword.decide.questionnaire import Questionnaire, prepare, singles
-from lastword.decide.served import NearMissWarning, Served
+from lastword.decide.served import NearMissWarning, Served, read_probes
 from lastword.decide.stream import OnError, answered
-from lastword.decide.subject import subject_of
+from lastword.decide.subject import encoders_of, subject_of
 from lastword.decide.table_certificate import TableCertificate
 from lastword.decide.templates import template_in_force
 from lastword.decide.tracer import Tracer
@@ -125,7 +124,6 @@ class Decider:
             raise InputError("the certificate is for a language model: give it (--model)")
 
     def _answerer(self, probe: Probe, tracer: Tracer | None) -> ByLinear | ByTrajectory:
-        check_unlike(probe, self.unlike)
         if tracer is not None:
             probe.check(subject_of(tracer))
         elif probe.needs_model:
@@ -216,15 +214,6 @@ class Decider:
         if self.correction.name != "trace":
             description["correction"] = self.correction.name
         return description
-
-    def __repr__(self) -> str:
-        """Return one line: the model, the certificate, the correction and the probes."""
-        parts = []
-        if self.by_model is not None:
-            named = self.correction.name
-            parts += [repr(self.tracer), *(["certified"] if self.certificate else [])]
-            parts += [] if named == "trace" else [f"corrects by {named}"]
-        return f"Decider({', '.join([*parts, *(probe.name for probe in self.probes)])})"
 
     def __sklearn_clone__(self) -> "Decider":
         """Return itself: clones of a scikit-learn estimator share the model."""
@@ -332,7 +321,6 @@ class Decider:
     def _decide(
         self, inputs: Sequence[tuple[Input, str | None]], ready: Questionnaire, on_error: OnError
     ) -> Iterator[Any]:
-        """Yield the answers to each named input, or its error."""
         plans = self.plan_many(inputs, ready)
         if on_error == "raise" and (bad := [one for one in plans if isinstance(one, InputError)]):
             raise bad[0]

@@ -17,20 +17,10 @@ if TYPE_CHECKING:
 class DecideOptions(LoadOptions):
     """Options of loading a model with its correction, certificate and probes.
 
-    Attributes:
-        certificate: A certificate or its file; it limits the overrides that are applied.
-        correction: Correction to apply: trace, or a method listed by `lastword compare --list`,
-            such as pmi@0.5. By default items are corrected by trace, and questions get the
-            model's answers. A certificate names its method, and is refused with any other.
-        probes: Probes or their files. Each answers the question that it was fitted to.
-        encoders: Sentence encoders that probes read: an `Encoder`, a hub name or a folder. `minilm`
-            and `mpnet` need not be listed.
-        unlike: Defer a probe's answer if the p-value of the text being like the labelled texts
-            is below this.
-        template: Prompt template of questions; by default the certificate and `chat` choose it.
+    Attributes: those of `LoadOptions`, and the arguments of `Decider`.
 
     Raises:
-        InputError: As in `LoadOptions`, or a probe cannot be read.
+        InputError: As in `LoadOptions`.
         CertificateError: The file cannot be read, or is not a certificate.
     """
 

@@ -102,6 +102,21 @@ def _texts(options: Sequence[Option]) -> dict[str, str | None]:
     return {normal(option.text): option.description for option in options}
 
 
-def probe_name(path: str | Path) -> str:
-    """Return the name of a probe's question: the file's name without its suffix."""
-    return Path(path).name.removesuffix(SUFFIX)
+def read_probes(probes: Sequence[Probe | str | Path]) -> list[tuple[str, Probe]]:
+    """Return distinct probes with the names of their files; InputError if two answer alike."""
+    by_digest: dict[str, tuple[str, str, Probe]] = {}
+    for one in probes:
+        probe = one if isinstance(one, Probe) else Probe.read(one)
+        name, where = "answer", "the one given"
+        if not isinstance(one, Probe):
+            name, where = Path(one).name.removesuffix(SUFFIX), str(one)
+        for other, (_, place, former) in by_digest.items():
+            # Of two trajectory probes, either answers the other's question, whatever its options.
+            answers = former.answers(probe.question) or probe.answers(former.question)
+            if answers and other != probe.digest:
+                raise InputError(
+                    f"two probes answer the question {probe.question.instructions!r:.80}: {place} "
+                    f"and {where}. Give one; `probe` in a questions file selects one"
+                )
+        by_digest.setdefault(probe.digest, (name, where, probe))
+    return [(name, probe) for name, _, probe in by_digest.values()]

@@ -26,10 +26,6 @@ class StateCache:
         self._read, self._layers, self._most_bytes = read, range(depth + 1), most_bytes
         self._states: dict[Passage, np.ndarray] = {}
 
-    def __len__(self) -> int:
-        """Return the number of passages."""
-        return len(self._states)
-
     def pooled(self, passages: Sequence[Passage], layers: Sequence[int]) -> Pooled:
         """Return the states of passages at some layers [passages, layers, width]."""
         # All layers are read whichever are requested: a later call may need the others.
@@ -37,7 +33,7 @@ class StateCache:
             self._states |= zip(new, self._read(new, self._layers), strict=True)
         states = np.stack([self._states[one][list(layers)] for one in passages])
         size = next(iter(self._states.values())).nbytes
-        for passage in [*self._states][: max(0, len(self) - self._most_bytes // size)]:
+        for passage in [*self._states][: max(0, len(self._states) - self._most_bytes // size)]:
             del self._states[passage]
         return states
 

@@ -401,7 +401,6 @@ class Tracer:
         )
 
     def _batch(self, encoded: Sequence[EncodedItem], scope: Scope, correction: Method) -> Batch:
-        """Compute the states of a group, and read what its scope asks of every item."""
         depths, step = scope.plan(correction.needs, self.scorer)
         encoded = [
             replace(
@@ -417,7 +416,6 @@ class Tracer:
         return Batch(encoded, states, self.readout.read, self.scorer, scope.methods, step)
 
     def _next(self, evidence: ItemReadings, read: Read, correction: Method) -> Step | Ruling:
-        """Return the next step of an item in a reading mode, or the ruling."""
         trajectory = evidence.trajectory
         every = range(trajectory.depth + 1)
         if read == "all" and (trajectory.t is None or not trajectory.has(every)):
