@@ -232,7 +232,7 @@ def test_the_words_of_verdicts(golden: Callable[[str, str], None]) -> None:
         double("pmi@1", {"pmi@1": 0.5}),
         double("probe@3", {"probe@minilm:6": 0.79} | probe, contest=cheaper, answered=proven),
         double("probe@3", words | {"probe@3": 0.6}),
-        double("probe@3", probe, certificate={"needed": 646}, answered={"error": 0.1}),
+        double("probe@3", probe, answered={"error": 0.1}),
         double("probe@3", probe, answered={"needed": 90}, contest={"prompts": prompts}),
     ]
     silent = replace(verdicts[0].contest, lines=(Standing("contextual", nan, nan, nan, 0, 0, nan),))

@@ -153,7 +153,6 @@ def _to_dict(certified: "Outcome") -> dict[str, Any]:
         "terms": asdict(terms),
         "worth": finding.worth,
         "policy": asdict(finding.policy),
-        "needed": finding.needed,
         **_automated(finding.curve, finding.automation, terms.delta),
         "trials": [asdict(one) | {"certified": one.passes(terms)} for one in finding.trials],
     }

@@ -10,17 +10,6 @@ below 0 for a certified claim.
 Labels that fitted something must not test it. So each claim has its items: a probe has the half of
 the labels that it was not fitted to, and a correction, which is not fitted, has all of them.
 
-    terms = Terms(promise="gain", methods=("pmi@1", "batch-calibrated", "probe@19"))
-    shares = family(scalar, terms.methods, terms.promise)  # the probe has 2/3
-    trials = [
-        Trial(policy, share, Evidence.of(base[test], probe[test], groups[test]))
-        if is_probe(policy.method)  # the half that tests
-        else Trial(policy, share, Evidence.of(base, right[policy.method], groups))
-        for policy, share in shares.items()
-    ]
-    finding = judge(trials, terms)
-    finding.policy, finding.worth["net_at_least"]
-
 Graphical procedures (Bretz 2009), Holm and chains certify no more often with so few policies
 (`experiments/results/procedures.json`).
 """
@@ -28,9 +17,6 @@ Graphical procedures (Bretz 2009), Holm and chains certify no more often with so
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-
-import numpy as np
 
 from lastword.errors import InputError
 from lastword.trust.automation import Automation, Rung, climb, quantiles, rungs
@@ -38,11 +24,6 @@ from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import OFF, PREDICTION, Policy, ScalarOperator, family, is_probe
 from lastword.trust.terms import Terms
-from lastword.trust.testing import at_least
-
-# Sizes at which `needed` tests a policy again; it is out of reach if it fails at all of them.
-_LARGEST = 10_000_000
-_SIZES = 600
 
 
 @dataclass(frozen=True)
@@ -109,11 +90,6 @@ class Finding:
     def most(self) -> Evidence:
         """The evidence of the trial with most items."""
         return max((trial.evidence for trial in self.trials), key=lambda one: one.items)
-
-    @cached_property
-    def needed(self) -> int | None:
-        """The number of items that would be enough; None if a policy passes, or if none would."""
-        return None if self.chosen else needed(self.trials, self.terms)
 
     @property
     def rivals(self) -> tuple[str, ...]:
@@ -186,29 +162,3 @@ def best_of(trials: Sequence[Trial], terms: Terms) -> Trial | None:
     """Return the certified trial that gains most; None if no trial with a gain is certified."""
     passing = [trial for trial in trials if trial.gain > 0 and trial.passes(terms)]
     return max(passing, key=lambda trial: trial.order, default=None)
-
-
-def needed(trials: Sequence[Trial], terms: Terms, items: int | None = None) -> int | None:
-    """Estimate the number of items with which one policy passes if the rates stay the same.
-
-    It uses the sign test, which needs slightly more than the unconditional one. `items` is their
-    present number. None: no number would be enough.
-    """
-    items = items or max(trial.evidence.items for trial in trials)
-    # Each size is about 1 to 2% above the one before.
-    sizes = np.unique(np.geomspace(items, _LARGEST, _SIZES).astype(int))[1:]
-    alpha = terms.alpha if terms.promise == "breaks" else None
-    enough = np.zeros(len(sizes), dtype=bool)
-    for trial in trials:
-        if trial.gain > 0:
-            enough |= _p_grown(trial.evidence, sizes / items, alpha) <= terms.delta * trial.share
-    return int(sizes[enough.argmax()]) if enough.any() else None
-
-
-def _p_grown(evidence: Evidence, factors: np.ndarray, alpha: float | None) -> np.ndarray:
-    """Return the p-values with `factors` times as many groups, rounded down, at equal rates."""
-    groups, discordant = (np.floor(n * factors) for n in (evidence.groups, evidence.discordant))
-    p = at_least(0.5, (evidence.lost + 1) / 2, discordant, evidence.exact)
-    if alpha is not None:
-        p = np.maximum(p, at_least(alpha, evidence.rate, groups, evidence.exact))
-    return p

@@ -79,20 +79,14 @@ def guaranteed(finding: Finding) -> str:
 
 
 def not_yet(finding: Finding) -> str:
-    """Return why nothing is certified, and how many items would probably be enough."""
+    """Return why nothing is certified."""
     best, counts = finding.best, finding.best.evidence
     if best.gain <= 0:
         return "no policy corrected more than it broke"
-    reach = "No number of items would be enough if the rates stay the same"
-    if finding.needed is not None:
-        reach = (
-            f"About {finding.needed} would be enough if the rates stay the same, "
-            f"{finding.needed - finding.most.items} more than there are. Certify with new labels"
-        )
     return (
         f"{finding.most.items} items do not prove for any policy that {_promise(finding.terms)} "
         f"(the best, {in_words(best.policy)}: {counts.broken} of {counts.items} broken, "
-        f"{counts.fixed} corrected). {reach}"
+        f"{counts.fixed} corrected)"
     )
 
 

@@ -12,7 +12,6 @@ from lastword.records.derived import derive, facts_of
 from lastword.records.metrics import mc1_rows, of_items
 from lastword.trust.automation import ERRORS, Rung, curve, estimate, labels_to_prove
 from lastword.trust.certification import Outcome, Sample
-from lastword.trust.claims import needed
 from lastword.trust.evidence import Evidence
 from lastword.trust.paired import paired
 from lastword.trust.policy import CERTIFIABLE, TRACE
@@ -365,9 +364,7 @@ def _guarantee(results: _Results, terms: Terms) -> Guarantee:
         return replace(guarantee, method=results.best.name, net_at_least=least)
     finding = outcome.finding
     if (trial := finding.chosen) is None:
-        tried = [one for one in finding.trials if one.policy.method == results.best.name]
-        labels = needed(tried, finding.terms, finding.most.items) if tried else None
-        return replace(guarantee, needed=labels)
+        return guarantee
     tested = trial.evidence
     right = tested.base_right + tested.fixed - tested.broken
     return replace(

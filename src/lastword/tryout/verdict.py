@@ -143,8 +143,6 @@ class Guarantee:
 
     Attributes:
         terms: The promise.
-        needed: Number of labels that would certify the best contestant if the rates stay the same;
-            None if it is certified, or if no number would be enough.
         method: The certified method; None if nothing is certified, like the next four.
         policy: The overrides that the certificate allows, in words.
         line: Accuracy under the certificate; a probe's is cross-validated.
@@ -154,7 +152,6 @@ class Guarantee:
     """
 
     terms: Terms
-    needed: int | None = None
     method: str | None = None
     policy: str | None = None
     line: Standing | None = None

@@ -154,14 +154,7 @@ def _proof(verdict: Verdict) -> Iterator[str]:
     if items < (least := certificate.terms.least):
         more = f"{least - items} more than you have"
         yield f"At least {least} labels are needed to certify a gain, {more}."
-    elif contest.value(best) <= contest.value(model):
-        return
-    elif certificate.needed is not None:
-        yield (
-            f"A gain over the model is not proven: about {certificate.needed} labels would be "
-            f"enough, {certificate.needed - items} more than you have, if the rates stay the same."
-        )
-    else:
+    elif contest.value(best) > contest.value(model):
         yield "A gain over the model is not proven."
 
 
