@@ -44,73 +44,50 @@ from typing import TYPE_CHECKING, Any
 from lastword.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from lastword.decide.decider import Decider
-    from lastword.decide.options import DecideOptions
-    from lastword.decide.tracer import Tracer
-    from lastword.decide.trajectory import decide_trajectory
-    from lastword.errors import TraceError
-    from lastword.integrations.scikit_learn import ProbeClassifier
-    from lastword.model.options import LoadOptions
-    from lastword.probes.probe import Probe
-    from lastword.records.cells import load_records
-    from lastword.records.decision import Decision, to_frame
-    from lastword.rule.operators import Gate
-    from lastword.rule.theta import Theta
-    from lastword.text.chat import Chat
-    from lastword.text.items import Item
-    from lastword.text.question import Choice, Multi, Option, Predicate, Score
-    from lastword.trust.certificate import Certificate
-    from lastword.tryout.run import try_labels
+    from lastword.decide.decider import Decider as Decider
+    from lastword.decide.options import DecideOptions as DecideOptions
+    from lastword.decide.tracer import Tracer as Tracer
+    from lastword.decide.trajectory import decide_trajectory as decide_trajectory
+    from lastword.errors import TraceError as TraceError
+    from lastword.integrations.scikit_learn import ProbeClassifier as ProbeClassifier
+    from lastword.model.options import LoadOptions as LoadOptions
+    from lastword.probes.probe import Probe as Probe
+    from lastword.records.cells import load_records as load_records
+    from lastword.records.decision import Decision as Decision
+    from lastword.records.decision import to_frame as to_frame
+    from lastword.rule.operators import Gate as Gate
+    from lastword.rule.theta import Theta as Theta
+    from lastword.text.chat import Chat as Chat
+    from lastword.text.items import Item as Item
+    from lastword.text.question import Choice as Choice
+    from lastword.text.question import Multi as Multi
+    from lastword.text.question import Option as Option
+    from lastword.text.question import Predicate as Predicate
+    from lastword.text.question import Score as Score
+    from lastword.trust.certificate import Certificate as Certificate
+    from lastword.tryout.run import try_labels as try_labels
 
-__all__ = [
-    "Certificate",
-    "Chat",
-    "Choice",
-    "DecideOptions",
-    "Decider",
-    "Decision",
-    "Gate",
-    "Item",
-    "LoadOptions",
-    "Multi",
-    "Option",
-    "Predicate",
-    "Probe",
-    "ProbeClassifier",
-    "Score",
-    "Theta",
-    "TraceError",
-    "Tracer",
-    "decide_trajectory",
-    "load_records",
-    "to_frame",
-    "try_labels",
-]
-
-_HOMES = {
-    "Certificate": "lastword.trust.certificate",
-    "Chat": "lastword.text.chat",
-    "Choice": "lastword.text.question",
-    "DecideOptions": "lastword.decide.options",
-    "Decider": "lastword.decide.decider",
-    "Decision": "lastword.records.decision",
-    "Gate": "lastword.rule.operators",
-    "Item": "lastword.text.items",
-    "LoadOptions": "lastword.model.options",
-    "Multi": "lastword.text.question",
-    "Option": "lastword.text.question",
-    "Predicate": "lastword.text.question",
-    "Probe": "lastword.probes.probe",
-    "ProbeClassifier": "lastword.integrations.scikit_learn",
-    "Score": "lastword.text.question",
-    "Theta": "lastword.rule.theta",
-    "TraceError": "lastword.errors",
-    "Tracer": "lastword.decide.tracer",
-    "decide_trajectory": "lastword.decide.trajectory",
-    "load_records": "lastword.records.cells",
-    "to_frame": "lastword.records.decision",
-    "try_labels": "lastword.tryout.run",
+_NAMES = {
+    "lastword.decide.decider": "Decider",
+    "lastword.decide.options": "DecideOptions",
+    "lastword.decide.tracer": "Tracer",
+    "lastword.decide.trajectory": "decide_trajectory",
+    "lastword.errors": "TraceError",
+    "lastword.integrations.scikit_learn": "ProbeClassifier",
+    "lastword.model.options": "LoadOptions",
+    "lastword.probes.probe": "Probe",
+    "lastword.records.cells": "load_records",
+    "lastword.records.decision": "Decision to_frame",
+    "lastword.rule.operators": "Gate",
+    "lastword.rule.theta": "Theta",
+    "lastword.text.chat": "Chat",
+    "lastword.text.items": "Item",
+    "lastword.text.question": "Choice Multi Option Predicate Score",
+    "lastword.trust.certificate": "Certificate",
+    "lastword.tryout.run": "try_labels",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:
