@@ -1,8 +1,8 @@
-"""The conversation in a run's record, and in the output of `--show-prompt`."""
+"""The conversation in a run's record."""
 
 import json
-from pathlib import Path
 
+import numpy as np
 import pytest
 from families import build, talker, tokenizer
 
@@ -41,35 +41,30 @@ def test_a_tracer_describes_its_conversation():
     assert Tracer(build("llama"), tokenizer(), invariant=1.5).describe()["chat"] is None
 
 
-@pytest.fixture
-def eval_command(tmp_path: Path) -> tuple[object, ...]:
-    """Return an `eval` command on two conversations, with a model that has a chat template."""
+def test_a_file_of_conversations_is_a_benchmark(run, tmp_path):
     build("llama").save_pretrained(tmp_path / "model")
     talker(SWITCH).save_pretrained(tmp_path / "model")
     answers = {"candidates": ["w7", "w9 w5"], "truthful": [True, False]}
     rows = [{key: TALK} | answers for key in ("messages", "prompt")]
     (tmp_path / "talks.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    (tmp_path / "items.jsonl").write_text(json.dumps({"prompt": "w4 w9"} | answers))
-    return ("eval", "--model", tmp_path / "model", "--benchmark", f"jsonl:{tmp_path}/talks.jsonl")
-
-
-def test_a_file_of_conversations_is_a_benchmark(run, eval_command, tmp_path):
-    code, out, err = run(*eval_command, "--out", tmp_path / "runs", "--json")
+    command = (
+        "eval",
+        "--model",
+        tmp_path / "model",
+        "--benchmark",
+        f"jsonl:{tmp_path}/talks.jsonl",
+    )
+    code, out, err = run(*command, "--out", tmp_path / "runs", "--json")
     assert code == 0, err
     records = lastword.load_records(tmp_path / "runs")
     tracer = Tracer(build("llama"), talker(SWITCH))
     expected = tracer.correct(TALK, ["w7", "w9 w5"]).base_scores
     assert records["error"].isna().all() and records["blind_scores"].isna().all()
-    assert len(records) == 2
-    for scores in records["base_scores"]:
-        assert scores == pytest.approx(expected, abs=1e-5)
+    assert np.stack(records["base_scores"]) == pytest.approx(np.stack([expected] * 2), abs=1e-5)
     written = json.loads(next((tmp_path / "runs").rglob("run.json")).read_text())
     assert written["chat"] == describe_chat(tracer.tokenizer, Chat())
     (tmp_path / "qa.jinja").write_text("Question: {{ prompt }}")
-    code, _, err = run(*eval_command, "--template", tmp_path / "qa.jinja")
+    code, _, err = run(*command, "--template", tmp_path / "qa.jinja")
     assert code == 1 and "user/qa goes with prompts of text" in err
-
-
-def test_a_row_has_a_prompt_or_messages():
     with pytest.raises(ItemError, match="prompt and messages are both given"):
         Item.from_dict({"prompt": "p", "messages": TALK, "candidates": ["a"]})
