@@ -104,8 +104,7 @@ def test_a_finished_run_is_found_only_by_the_same_options_and_files(
     template = data.benchmark.template()
 
     def find_run(out: str = "runs", **options: Any) -> Any:
-        record = options.pop("record", "all")
-        work = Work(data, template, options.pop("blind", "base"), record=record)
+        work = Work(data, template, options.pop("blind", "base"))
         shard = options.pop("shard", WHOLE)
         return finished(LoadOptions(str(folder), **options), work, tmp_path / out, shard)
 
@@ -117,7 +116,7 @@ def test_a_finished_run_is_found_only_by_the_same_options_and_files(
     assert half.items == half.resumed > 0
     assert find_run("parts") is None and find_run("parts", shard=Shard(1, 2)) is None
     others = {"dtype": "bfloat16", "theta": Theta(tau_dim=1.01), "chat": Chat("Be brief.")}
-    others |= {"invariant": 3.0, "blind": "none", "record": "decide"}
+    others |= {"invariant": 3.0, "blind": "none"}
     for name, value in others.items():
         assert find_run(**{name: value}) is None, name
     with monkeypatch.context() as patch:

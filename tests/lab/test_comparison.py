@@ -1,33 +1,21 @@
 """Comparison of methods, from records alone and from a run."""
 
-import json
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import families
 import numpy as np
-import pandas as pd
 import pytest
 from synthetic import cells, synthetic_cell, whole
 from typer.testing import CliRunner
 
-from lastword import Tracer, load_records
 from lastword.cli import app
-from lastword.decide.decider import Decider
 from lastword.errors import RecordError
-from lastword.lab.benchmarks.ready import jsonl
-from lastword.lab.evaluation import runner
 from lastword.lab.evaluation.controls import controls
-from lastword.lab.evaluation.work import Work
 from lastword.lab.report.comparison import (
     ORACLE,
     compare,
 )
 from lastword.records.cells import Cell
 from lastword.records.metrics import mc1
-from lastword.records.readings import read
-from lastword.rule.theta import Theta
 from lastword.trust.paired import mcnemar
 
 UNREAD = ("chance", "shortest", "longest", "anti-blind")  # rows of the controls
@@ -106,44 +94,9 @@ def test_the_oracle_uses_the_best_depth_of_every_item():
 
 def test_records_without_scores_of_the_methods_are_refused():
     (cell,) = cells(synthetic_cell(benchmark="halueval-qa", items=6))
-    with pytest.raises(RecordError, match="has no scores of other methods; write them with"):
-        compare(cell, {"dola": "sum"})
-    with pytest.raises(RecordError, match="a record has no scores of dola"):
-        compare(cell_with(sled=best), {"dola": "sum"})
-
-
-def test_record_decide_stores_only_the_depths_that_decide(tmp_path):
-    tracer = Tracer(families.build("llama"), families.tokenizer())
-    data = jsonl(write_items(tmp_path / "items.jsonl")).load()
-    work = Work(data, data.benchmark.template())
-    decider = Decider(tracer)
-    few = replace(work, record="decide")
-    whole = load_records(runner.evaluate(decider, work, tmp_path / "whole").cell)
-    records = load_records(runner.evaluate(decider, few, tmp_path / "few").cell)
-    names = ["index", "base_index", "operator", "mc1", "mc1_base"]
-    pd.testing.assert_frame_equal(records[names], whole[names])
-    for staged, full in zip(records["trajectory"], whole["trajectory"], strict=True):
-        there = ~np.isnan(staged)
-        np.testing.assert_allclose(staged[there], full[there], atol=1e-5)
-    unread = [np.isnan(staged).any() for staged in records["trajectory"]]
-    assert any(unread)
-    (cell,) = cells(records)
-    assert np.isnan(controls(cell).oracle)
-    with pytest.raises(RecordError, match="--record all"):
-        read(cell, Theta())
-    with pytest.raises(RecordError, match='record was null and is "decide"'):
-        runner.evaluate(decider, few, tmp_path / "whole")
-
-
-def write_items(path: Path) -> Path:
-    lines = []
-    for item in families.random_items(11, 6):
-        truthful = [i == 0 for i in range(len(item.candidates))]
-        values = {"id": item.id, "prompt": item.prompt, "candidates": item.candidates}
-        question = item.prompt.split()[-1]
-        lines.append(json.dumps(values | {"truthful": truthful, "question": question}))
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return path
+    for lacking in (cell, cell_with(sled=best)):
+        with pytest.raises(RecordError, match="has no scores of dola; write them with"):
+            compare(lacking, {"dola": "sum"})
 
 
 def test_the_command_compares_methods_and_resumes(tmp_path):

@@ -17,7 +17,7 @@ from lastword.cli.progress import counting, waiting
 from lastword.decide.options import DecideOptions
 from lastword.files.strict_json import to_json
 from lastword.model.digest import require_there
-from lastword.text.prompt_template import Blind, Recorded
+from lastword.text.prompt_template import Blind
 
 if TYPE_CHECKING:
     from lastword.decide.decider import Decider
@@ -57,13 +57,6 @@ def eval_(
             "not read them."
         ),
     ] = "base",
-    record: Annotated[
-        Recorded,
-        typer.Option(
-            help="Depths that are recorded: all, for reports, ablations and certificates, or only "
-            "those that decide."
-        ),
-    ] = "all",
     shard: Annotated[
         str | None, typer.Option(metavar="I/N", help="Do part I of N, counted from 0.")
     ] = None,
@@ -91,7 +84,7 @@ def eval_(
 
         part = WHOLE if shard is None else Shard.parse(shard)
         pairs = read_benchmarks(benchmark, template or [], data, limit, seed, columns)
-        works = [Work(*pair, blind, record=record) for pair in pairs]
+        works = [Work(*pair, blind) for pair in pairs]
     results: list[RunResult] = []
     for options in models:
         if cluster is None:

@@ -194,6 +194,6 @@ def _fill(r: Readings, items: Places, S: np.ndarray, theta: Theta) -> None:
 
 def _unread(cell: Cell, what: str) -> RecordError:
     return RecordError(
-        f"{cell.model} on {cell.benchmark} lacks {what}; reports and ablations need records of "
-        "`lastword eval --record all`, which reads every depth"
+        f"{cell.model} on {cell.benchmark} lacks {what}; reports and ablations need every depth: "
+        "run `lastword eval` again"
     )

@@ -11,7 +11,6 @@ from lastword.errors import InputError
 
 # The readings of a blind prompt: depth L, every depth and T, or none.
 Blind = Literal["base", "all", "none"]
-Recorded = Literal["all", "decide"]
 
 AS_IT_STANDS = "{{ prompt }}"
 

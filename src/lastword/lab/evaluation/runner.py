@@ -73,8 +73,7 @@ def evaluate(
     )
     info = run_info(decider, work, items)
     kinds = [example.kind for example in work.dataset.examples]
-    scope = decider.scope(work.record, work.blind, work.methods)
-    scope = replace(scope, readings=work.record == "all")
+    scope = replace(decider.scope("all", work.blind, work.methods), readings=True)
     with Run(cell_folder(out, info["model"], work.name), info, shard) as run:
         resumed = len(run.failed)
         advance(resumed)
@@ -109,7 +108,7 @@ def finished(options: LoadOptions, work: Work, out: Path, shard: Shard = WHOLE) 
     if not (cell / RUN_FILE).is_file():
         return None
     info = read_run(cell)
-    settings = {"record": None} | _settings(work)
+    settings = _settings(work)
     # Settings say which benchmark is run how. The digest of the options says on which weights,
     # without reading them; None means that only the loaded model can tell.
     same = not differences({name: info.get(name) for name in settings}, settings)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lastword.lab.benchmarks import Dataset, Template
 from lastword.records.info import SCHEMA, RunInfo
-from lastword.text.prompt_template import Blind, Recorded
+from lastword.text.prompt_template import Blind
 
 if TYPE_CHECKING:
     from lastword.methods.contract import Method
@@ -19,14 +19,12 @@ class Work:
     Attributes:
         blind: Readings after the blind prompt: those of depth L, of every depth and T, or none.
         methods: Other methods that score the items, by name (`lastword.methods.resolve`).
-        record: Depths to read and record: `all` (with T), or only the ones that `decide`.
     """
 
     dataset: Dataset
     template: Template
     blind: Blind = "base"
     methods: "Mapping[str, Method]" = field(default_factory=dict)
-    record: Recorded = "all"
 
     @property
     def name(self) -> str:
@@ -46,7 +44,6 @@ class Work:
             "dataset": {"name": self.dataset.benchmark.name, **self.dataset.to_dict()},
             "template": self.template.to_dict(),
             "blind": self.blind,
-            **({} if self.record == "all" else {"record": self.record}),
             "methods": {name: method.aggregation for name, method in self.methods.items()},
             "items": len(self.dataset.examples),
         }

@@ -189,18 +189,16 @@ def _scores(cell: Cell, names: Iterable[str]) -> tuple[Rows, Rows, dict[str, Row
     tokens, sizes = np.ones(cell.present.shape), np.ones(cell.present.shape)
     scores = {name: np.where(cell.present, np.nan, -np.inf) for name in names}
     for items, table in cell.pieces("methods", "candidate_tokens", "candidates"):
-        if table["methods"].null_count:
-            raise RecordError(
-                f"{cell.model} on {cell.benchmark} has no scores of other methods; write them with "
-                "`lastword compare`"
-            )
         present = cell.present[items]
         tokens[items] = np.where(present, cell.stack(items, table["candidate_tokens"]), 1.0)
         sizes[items] = np.where(present, cell.sizes(items, table["candidates"]), 1.0)
         by = cell.stack_by_name(items, table["methods"])
         for name, u in scores.items():
             if name not in by:
-                raise RecordError(f"a record has no scores of {name}; compare again")
+                raise RecordError(
+                    f"{cell.model} on {cell.benchmark} has no scores of {name}; write them with "
+                    "`lastword compare`"
+                )
             u[items] = by[name]
     return tokens, sizes, scores
 
