@@ -161,7 +161,7 @@ def running(
     """Serve a tracer until the block ends; `mount` adds to the application before it starts."""
     stream = io.StringIO() if stream is None else stream
     chosen = Settings(port=0, **({"drain_seconds": 0.0} | settings))
-    log = Log(stream, prompts=chosen.log_prompts)
+    log = Log(stream)
     app = create_app(decider_of(model), chosen, log)
     if mount is not None:
         mount(app)

@@ -137,17 +137,6 @@ with TypeSafeClient(api_key="none", base_url=URL) as client:
     response = client.system_one(state=TEXT, questions=questions).model_dump()
     assert client.models.list().models[0].name
 """,
-    "langchain": """
-from langchain_openai.decisions import Choice, OpenAIDecisions, Predicate, Score
-kinds = {"noul": (Predicate, ""), "choice": (Choice, "choices"), "score": (Score, "levels")}
-questions = {}
-for name, question in BY_NAME.items():
-    kind, key = kinds[question["type"]]
-    criteria = {key: question["criteria"]} if key else {}
-    questions[name] = kind(instructions=question["instructions"], **criteria)
-decisions = OpenAIDecisions(model=MODEL, base_url=URL + "/v1", api_key="none")
-response = decisions.invoke({"input": TEXT, "questions": questions}).model_dump()
-""",
     "google": """
 from google import genai
 options = genai.types.HttpOptions(base_url=URL)

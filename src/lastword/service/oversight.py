@@ -148,16 +148,13 @@ class Oversight:
         try:
             with self._ledger.event():
                 self._catch_up()
-                is_first = not self._ledger.knows(mark)
-                values = values if is_first else {}
+                values = {} if self._ledger.knows(mark) else values
                 warned = self.drift.see(values)
                 self._ledger.remember(name, entry, mark, words)
                 self._ledger.see(values, self.drift.state())
         except DatabaseError as error:
             self._log_unkept(error)
             return None
-        if not is_first:
-            self._metrics.unbet.labels("answers").inc()
         for statistic in warned:
             self._log.event("drift", statistic=statistic, seen=self.drift.tests[statistic].seen)
         return name
@@ -187,8 +184,6 @@ class Oversight:
             raise Refusal("unkept", what, retry_after=PAUSE_SECONDS) from error
         counts = first and (bool(entry.base) or entry.given)
         self._watch(after)
-        if not counts:
-            self._metrics.unbet.labels("labels").inc()
         if fixed and counts:
             self._metrics.fixed.inc()
         outcome = {"overridden": entry.overridden, "was_broken": broken, "was_fixed": fixed}

@@ -44,16 +44,12 @@ class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
     id: Text | int | None = Field(None, description="Your name for the item; comes back.")
     separator: Text = Field(" ", description="Between prompt and candidate.")
     full: bool = Field(False, description="Read every depth and T, and return them.")
-    # Lines of `lastword correct --input` may have these; no answer depends on them.
-    question: Text | None = Field(None, description="For people; not read.")
-    truthful: Json = Field(None, description="For metrics; not read.")
     blind_prompt: Text | None = Field(
         None, description="The prompt without its question, for a correction that reads it."
     )
     content_free: list[Text] = Field(
         [], max_length=8, description="The prompt with inputs that say nothing, for `contextual`."
     )
-    group: Text | None = Field(None, description="For certificates; a label may name one here.")
 
     def item(self) -> Item:
         """Return the item; raise `ItemError` for a text that the model cannot read."""

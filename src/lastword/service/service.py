@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from lastword.decide.answer import Answer, answered_by
 from lastword.decide.answerers import Query
@@ -24,6 +24,7 @@ from lastword.service.oversight import Oversight
 from lastword.service.passes import Passes
 from lastword.service.queue import Line, Order
 from lastword.service.refusal import Refusal
+from lastword.service.schema import Object
 from lastword.service.settings import Settings
 from lastword.text.items import Item
 from lastword.version import __version__
@@ -175,21 +176,12 @@ class Service(Application):
 
     def write(
         self, decision: Decision, item: Item, *, full: bool, request: str, work: Query | None = None
-    ) -> dict[str, Any]:
+    ) -> Object:
         """Return the JSON of a decision, and log it; under shadow, of the model's answer."""
         label, content = {}, decision.to_dict(full=full)
         if self.oversight is not None:
             label["feedback_id"] = self.oversight.answered(decision, item, work)
-        self._log_decision(decision, item, request)  # after oversight, which may raise the alarm
-        if self.shadow:
-            if decision.corrected:
-                self.metrics.shadow.labels(decision.operator).inc()
-            content = decision.as_base().to_dict(full=full)
-        content["method"] = answered_by(content["method"], content["operator"])
-        return content | label
-
-    def _log_decision(self, decision: Decision, item: Item, request: str) -> None:
-        self.log.event(
+        self.log.event(  # after oversight, which may raise the alarm
             "shadow" if self.shadow else "decision",
             request=request,
             regime=decision.regime,
@@ -199,10 +191,13 @@ class Service(Application):
             changed=decision.corrected,
             withheld=None if decision.withheld is None else decision.withheld.rule,
             deferred=decision.deferred or None,
-            id=item.id,
-            prompt=item.prompt,
-            candidates=item.candidates,
         )
+        if self.shadow:
+            if decision.corrected:
+                self.metrics.shadow.labels(decision.operator).inc()
+            content = decision.as_base().to_dict(full=full)
+        content["method"] = answered_by(content["method"], content["operator"])
+        return content | label
 
 
 def _orders(works: Sequence[Query], client: Hashable, batch: bool) -> list[Order]:

@@ -44,7 +44,6 @@ class Settings:
         state: File that keeps the monitor, drift and remembered answers over a restart, or the
             postgresql:// address of a database that several services share.
         keep_texts: Keep the texts and options of answers in the state, for `lastword feedback`.
-        log_prompts: Log prompts and candidates.
         questions: Questions file. It is checked, and the probes that it names are loaded, at start.
         lenient: Let the model answer a question that is almost a served one, which is refused
             otherwise if a probe or a certificate is served.
@@ -72,7 +71,6 @@ class Settings:
     feedback_items: int = 100_000
     state: str | Path | None = None
     keep_texts: bool = False
-    log_prompts: bool = False
     questions: Path | None = None
     lenient: bool = False
     template: str | None = None

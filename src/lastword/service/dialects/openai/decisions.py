@@ -47,9 +47,6 @@ class DecisionBody(
     questions: list[Object] = Field(
         min_length=1, description="A `predicate`, a `choice` or a `score` each (docs/decisions.md)."
     )
-    prompt_cache_key: Text | None = Field(None, description="Without effect.")
-    prompt_cache_options: Object | None = None
-    safety_identifier: Text | None = Field(None, description="Without effect.")
     include: list[Literal["trajectory"]] = Field([], description="Additional content.")
     on_deferred: Literal["answer", "refusal"] = Field(
         "answer", description="What to return if the certificate defers: the answer, or a refusal."
