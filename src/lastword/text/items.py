@@ -29,7 +29,6 @@ def as_dicts(messages: Sequence[Message]) -> list[dict[str, str]]:
 
 
 def _without_empty(message: Any) -> Any:
-    """Return a message without other keys that are empty, as interfaces write them."""
     if not isinstance(message, Mapping):
         return message
     return {k: value for k, value in message.items() if value or k in ("role", "content")}
@@ -115,26 +114,23 @@ class Item:
     def __post_init__(self) -> None:
         """Write a conversation as the prompt, and refuse an invalid one or invalid candidates."""
         if self.messages is not None:
-            self._check_messages(self.messages)
             texts = [f"{message.role}: {message.content}" for message in self.messages]
             object.__setattr__(self, "prompt", "\n".join(texts))
-        if not self.candidates:
-            raise ItemError("no candidates; give at least one", self.id)
-        for i, candidate in enumerate(self.candidates):
-            if not candidate.strip():
-                raise ItemError(f"candidate {i} is blank; give it text or drop it", self.id)
+        if (fault := self._fault()) is not None:
+            raise ItemError(fault, self.id)
 
-    def _check_messages(self, messages: tuple[Message, ...]) -> None:
-        if not messages:
-            raise ItemError("a conversation has no message; give at least one", self.id)
-        if messages[len(messages) - 1].role == "assistant":
-            raise ItemError(
-                "the last message is the assistant's, whose answer is to be chosen; leave it out",
-                self.id,
-            )
-        if self.blind_prompt is not None or self.content_free:
-            field = "content_free" if self.blind_prompt is None else "blind_prompt"
-            raise ItemError(f"{field} goes with a prompt of text, not with messages", self.id)
+    def _fault(self) -> str | None:
+        if self.messages is not None:
+            if not self.messages:
+                return "a conversation has no message; give at least one"
+            if self.messages[len(self.messages) - 1].role == "assistant":
+                return "the last message is the assistant's, whose answer is to be chosen; drop it"
+            if self.blind_prompt is not None or self.content_free:
+                return "blind_prompt and content_free go with a prompt of text, not with messages"
+        if not self.candidates:
+            return "no candidates; give at least one"
+        blank = [i for i, candidate in enumerate(self.candidates) if not candidate.strip()]
+        return f"candidate {blank[0]} is blank; give it text or drop it" if blank else None
 
     @classmethod
     def from_dict(cls, value: Any, *, id: str | None = None) -> "Item":
@@ -149,7 +145,7 @@ class Item:
         """
         if not isinstance(value, Mapping):
             raise ItemError(f"expected a JSON object, got {shown(value)}", id)
-        entries = {name: plain(value[name]) for name in _KEYS if name in value}
+        entries = {name: plain(value.get(name)) for name in _KEYS}
         given = {name: entry for name, entry in entries.items() if entry is not None}
         if "messages" in given and "prompt" in given:
             raise ItemError("prompt and messages are both given; give one", id)
@@ -160,10 +156,7 @@ class Item:
         return cls(**{"id": id} | given)
 
 
-_KEYS = (
-    *("id", "prompt", "messages", "candidates", "truthful", "separator", "question"),
-    *("blind_prompt", "content_free", "group"),
-)
+_KEYS = [field.name for field in fields(Item) if field.name != "literal"]
 
 
 def as_item(value: Any, place: int) -> Item:

@@ -14,9 +14,9 @@ from lastword.files.wording import shorten
 Ids = tuple[int, ...]
 Overflow = Literal["error", "truncate"]
 
-# Maximum texts and characters per call of the tokenizer, because the output of a fast tokenizer
-# takes hundreds of bytes per token.
-_CALL, _CALL_CHARACTERS = 512, 2**17
+# Maximum texts per call of the tokenizer, because the output of a fast tokenizer takes hundreds of
+# bytes per token.
+_CALL = 64
 _LOCK = threading.Lock()  # the options of a call may change the tokenizer's state
 
 
@@ -95,15 +95,13 @@ class Reader:
 
 def tokenise(tokenizer: Tokenizer, texts: list[str], special: bool = False) -> list[Ids]:
     """Return the ids of each text, tokenised in calls of limited size."""
-    if not texts:
-        return []
     sequences: list[Ids] = []
     same: dict[int, int] = {}  # one int object per id: a token then takes 8 bytes, not 36
-    for call in _calls(texts):
+    for begin in range(0, len(texts), _CALL):
         # verbose=False: no warning of long texts, which callers of this function handle.
         with _LOCK, as_errors("the tokenizer cannot read this text"):
             output = tokenizer(
-                call,
+                texts[begin : begin + _CALL],
                 add_special_tokens=special,
                 padding=False,
                 truncation=False,
@@ -113,18 +111,6 @@ def tokenise(tokenizer: Tokenizer, texts: list[str], special: bool = False) -> l
             )
         sequences += [tuple(map(same.setdefault, ids, ids)) for ids in output["input_ids"]]
     return sequences
-
-
-def _calls(texts: list[str]) -> Iterator[list[str]]:
-    call: list[str] = []
-    size = 0
-    for text in texts:
-        size += len(text)
-        if call and (size > _CALL_CHARACTERS or len(call) == _CALL):
-            yield call
-            call, size = [], len(text)
-        call.append(text)
-    yield call
 
 
 @contextmanager

@@ -158,9 +158,6 @@ def encode_passages(
     With `inputs`, a prompt is read up to the end of its input, and the mean is over the input's
     tokens, so that text after it, such as the question, has no effect. Without, the whole prompt is
     read, and only its last token counts. Control tokens in a prompt are encoded as text.
-
-    Raises:
-        InputError: The chat template is missing or refuses the prompt.
     """
     encoder = _Encoder(tokenizer, chat, context, overflow, vocabulary)
     subjects = [None] * len(prompts) if inputs is None else inputs
@@ -208,11 +205,9 @@ class _Encoder:
 
     @cached_property
     def split(self) -> Callable[[str], str]:
-        """Function that splits control tokens in a text."""
         return without_control_tokens(self.tokenizer)
 
     def texts(self, item: Item, join: Literal["text", "ids"]) -> list[_Texts]:
-        """Return the texts of each prompt of an item."""
         split = self.split if item.literal else str
         candidates = [split(candidate) for candidate in item.candidates]
 
@@ -272,14 +267,12 @@ class _Encoder:
         return [_attempt(encoded, source, each, name=name) for source, each, name in rows]
 
     def item(self, item: Item, texts: list[_Texts], reader: Reader) -> EncodedItem:
-        """Return an item with its prompts as ids."""
         main, *rest = (self._fit(_split(each, reader), reader) for each in texts)
         self._check_ids(s for prompt in (main, *rest) for s in prompt.sequences)
         blind = None if item.blind_prompt is None else rest.pop(0)
         return EncodedItem(item, main, blind, tuple(rest))
 
     def passage(self, _: str, texts: list[_Texts], reader: Reader) -> Passage:
-        """Return the ids of a text, and where the states to pool start."""
         (each,) = texts
         ids, *before = (reader.ids(text, each.special) for text in (each.prompt, *each.rest))
         ids = ids or (reader.start,)
@@ -291,7 +284,6 @@ class _Encoder:
         return Passage(reader.without(ids, excess), max(start - excess, reader.count_special(ids)))
 
     def _fit(self, encoded: Encoded, reader: Reader) -> Encoded:
-        """Return the prompt if it fits the context, or without its left end."""
         lengths = [len(branch.fed) for branch in encoded.branches]
         longest = lengths.index(max(lengths))
         name, shared = f"candidate {longest} with its prompt", encoded.prompt_tokens
@@ -319,7 +311,6 @@ class _Encoder:
         return length - self.context
 
     def _check_ids(self, sequences: Iterable[Ids]) -> None:
-        """Refuse tokens without an embedding."""
         largest = max((max(ids, default=0) for ids in sequences), default=0)
         if self.vocabulary is not None and largest >= self.vocabulary:
             raise UntrainedError(
