@@ -48,14 +48,18 @@ def run(task: Any, folder: Path, **arguments: Any) -> Any:
     return result
 
 
-def test_a_task_runs_corrected_and_its_log_file_shows_the_decisions(tmp_path: Path) -> None:
+@pytest.mark.parametrize("correction", ["trace", "pmi@0.5", "contextual"])
+def test_a_task_runs_corrected_and_its_log_shows_decisions(correction: str, tmp_path: Path) -> None:
     from inspect_ai.log import read_eval_log
 
-    log = run(task_of(items()[:16]), tmp_path)
-    tracer, by_id, right, corrected = Tracer.demo(), {item.id: item for item in items()}, 0, 0
+    log = run(task_of(items()[:16]), tmp_path, correction=correction)
+    decider, by_id = Decider.demo(correction=correction), {item.id: item for item in items()}
+    right = corrected = 0
+    free = [f"Question: {text} Answer:" for text in ("N/A", "", "[MASK]")]
+    texts: Any = {"blind_prompt": "Question:  Answer:", "content_free": free}
     for sample in read_eval_log(log.location).samples:
         item, shown = by_id[sample.id], sample.metadata["lastword"]
-        decision = tracer.correct(item.prompt, sample.choices)
+        decision = decider.correct(item.prompt, sample.choices, **texts)
         assert sample.output.completion == shown["answer"] == decision.answer
         assert shown["candidates"][shown["base_index"]] == shown["base_answer"]
         assert sum(shown["probabilities"]) == pytest.approx(1)
@@ -90,23 +94,6 @@ def test_invalid_options_are_refused() -> None:
         get_model(MODEL, torch_dtype="float32", memoize=False)
     with pytest.raises(InputError, match="a template has {question}"):
         corrected_choice("Answer:")
-
-
-@pytest.mark.parametrize("correction", ["pmi@0.5", "contextual"])
-def test_a_correction_by_a_blind_prompt_gets_the_template_without_the_question(
-    correction: str, tmp_path: Path
-) -> None:
-    item = items()[0]
-    (sample,) = run(task_of([item]), tmp_path, correction=correction).samples
-    engine = Decider.demo(correction=correction)
-    expected = engine.correct(
-        item.prompt,
-        sample.choices,
-        blind_prompt="Question:  Answer:",
-        content_free=[f"Question: {text} Answer:" for text in ("N/A", "", "[MASK]")],
-    )
-    scores = sample.metadata["lastword"]["scores"]
-    assert scores == pytest.approx(expected.scores.tolist(), abs=1e-5)
 
 
 def test_the_task_of_the_example_is_answered(tmp_path: Path) -> None:

@@ -299,29 +299,20 @@ class ByLinear(Answerer):
 
     def answer(self, queries: Sequence[Query], states: States) -> list[Answer | NonFiniteError]:
         """Return the answer of each query, given the states that they read."""
-        answers = dict[int, Answer | NonFiniteError]()
-        for place, query in enumerate(queries):
-            if bad := [one for one in query.reads if not np.isfinite(states[one]).all()]:
-                answers[place] = NonFiniteError(bad[0].depth)
-        if finite := [place for place in range(len(queries)) if place not in answers]:
-            some = [queries[place] for place in finite]
-            rows = np.stack([np.concatenate([states[r] for r in query.reads]) for query in some])
-            answers |= zip(finite, self._answers(some, rows.astype(np.float64)), strict=True)
-        return [answers[place] for place in range(len(queries))]
-
-    def _answers(
-        self, queries: Sequence[Query], rows: Float[np.ndarray, "texts width"]
-    ) -> list[Answer | NonFiniteError]:
+        found = np.stack([np.concatenate([states[r] for r in query.reads]) for query in queries])
+        rows = np.nan_to_num(found.astype(np.float64), posinf=0.0, neginf=0.0)
         scores, likeness = self.fit.scores(rows), self.fit.likeness_p(rows)
         asked = [i for i in range(len(queries)) if self._needs_model(queries[i], scores[[i]])]
-        read = self._decisions([queries[i] for i in asked])
-        decisions = dict(zip(asked, read, strict=True))
-        return [
-            decision
-            if isinstance(decision := decisions.get(i), NonFiniteError)
-            else self._by_states(query, scores[[i]], decision, float(likeness[i]))
-            for i, query in enumerate(queries)
-        ]
+        read = dict(zip(asked, self._decisions([queries[i] for i in asked]), strict=True))
+        answers = list[Answer | NonFiniteError]()
+        for i, query in enumerate(queries):
+            bad = [one.depth for one in query.reads if not np.isfinite(states[one]).all()]
+            decision = NonFiniteError(bad[0]) if bad else read.get(i)
+            if isinstance(decision, NonFiniteError):
+                answers.append(decision)
+            else:
+                answers.append(self._by_states(query, scores[[i]], decision, float(likeness[i])))
+        return answers
 
     def _needs_model(self, query: Query, scores: Float[np.ndarray, "1 classes"]) -> bool:
         if query.scope is None or query.whole or self.fit.stack is not None:
