@@ -85,15 +85,12 @@ ROWS = [
 def write_rows(path: Path) -> None:
     """Write a plain table in the format of the file's ending."""
     frame = pd.DataFrame(ROWS)
-    match path.suffix:
-        case ".csv":
-            frame.to_csv(path, index=False)
-        case ".xlsx":
-            frame.to_excel(path, index=False)
-        case ".jsonl":
-            frame.to_json(path, orient="records", lines=True)
-        case ".parquet":
-            frame.to_parquet(path)
+    if path.suffix == ".jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    elif path.suffix == ".parquet":
+        frame.to_parquet(path)
+    else:
+        (frame.to_csv if path.suffix == ".csv" else frame.to_excel)(path, index=False)
 
 
 @pytest.mark.parametrize("ending", ["csv", "xlsx", "jsonl", "parquet"])

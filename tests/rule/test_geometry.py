@@ -8,11 +8,9 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from jaxtyping import TypeCheckError
 
 from lastword.errors import UnsupportedModelError
 from lastword.rule.geometry import (
-    Trajectory,
     decisive_layer,
     decisiveness,
     effective_dimension,
@@ -37,14 +35,6 @@ def trajectories(values=scores, least: int = 1, most: int = 7):
     return shape.flatmap(lambda s: arrays(np.float64, s, elements=values))
 
 
-def test_wrong_shapes_and_types_are_rejected():
-    for wrong in (np.zeros((2, 2)), np.zeros(2, dtype=int), [0.0, 1.0]):
-        with pytest.raises(TypeCheckError):
-            margin(wrong)
-    with pytest.raises(TypeCheckError):
-        Trajectory(np.zeros(3), np.zeros(3))
-
-
 def centred(window: np.ndarray) -> np.ndarray:
     return window - window.mean(axis=0)
 
@@ -64,13 +54,10 @@ def test_dimension_lies_between_one_and_the_rank(window):
     assert rank <= len(window) - 1
 
 
-def test_the_dimension_of_two_candidates_is_set_and_not_rounded():
+def test_the_dimension_of_two_candidates_and_of_a_constant_window_is_one():
     # By the formula, rounding would move a third of these off 1, half of them above it.
     windows = np.random.default_rng(0).normal(-4, 3, (200, 2, 5))
     assert (effective_dimension(windows) == 1).all()
-
-
-def test_a_constant_window_has_dimension_one():
     assert effective_dimension(np.full((4, 3), -2.5)) == 1.0
     assert effective_dimension(np.tile([-1.0, -7.0], (5, 1))) == 1.0
 
@@ -137,12 +124,9 @@ def test_depths_agree_with_the_reference(L):
     assert list(theta.feature_depths(L)) == reference.depths_of(theta.scorer.features, L)
 
 
-def test_rounded_fractions_of_a_whole_depth_give_that_depth():
+def test_rounded_fractions_give_whole_depths_and_an_empty_window_is_refused():
     assert Theta().anchor_depths(26) == (7, 15, 22, 26)  # 0.2692 * 26 = 6.9992
     assert Theta().feature_depths(26) == (13, 18, 22, 26)
-
-
-@pytest.mark.parametrize("L", [1, 2])
-def test_an_empty_window_is_refused(L):
-    with pytest.raises(UnsupportedModelError, match=rf"{L} blocks.*at least 3"):
-        Theta().window(L)
+    for L in (1, 2):
+        with pytest.raises(UnsupportedModelError, match=rf"{L} blocks.*at least 3"):
+            Theta().window(L)

@@ -31,25 +31,24 @@ def test_rulings_agree_with_the_reference(theta, invariant):
         trajectory = Trajectory(S, t)
         ruling = next_step(trajectory, invariant, theta)
         assert isinstance(ruling, Ruling) and ruling.regime == expected.regime
-        correction = ruling
-        assert (correction.operator, correction.mixing) == (expected.operator, expected.mixing)
-        np.testing.assert_allclose(correction.scores, expected.scores, atol=1e-12)
+        assert (ruling.operator, ruling.mixing) == (expected.operator, expected.mixing)
+        np.testing.assert_allclose(ruling.scores, expected.scores, atol=1e-12)
         answer = Decision.of(
             ruling, trajectory, tuple("abcde"[:n]), invariant=invariant, truncated=3
         )
         assert (answer.index, answer.base_index) == (expected.index, expected.base_index)
         assert (answer.tied, answer.mixing, answer.truncated) == (expected.tied, expected.mixing, 3)
-        assert (answer.decisive_layer, answer.invariant) == (correction.decisive_layer, invariant)
+        assert (answer.decisive_layer, answer.invariant) == (ruling.decisive_layer, invariant)
         assert answer.d_eff == pytest.approx(expected.d_eff)
         tops = (S[:, DEPTH] == S[:, DEPTH].max()).sum()
         assert answer.as_base().tied == (tops > 1)
-        gates = dict(correction.gates)
+        gates = dict(ruling.gates)
         if n > 1 and ruling.regime == "scalar":
             assert gates.pop("invariant") == Gate(invariant, 1.0, invariant > 1)
         assert list(gates) == list(expected.gates)
         if any(gate.value is None for gate in gates.values()):
             continue  # a failed gate leaves depths unread
-        assert correction.decisive_layer == expected.decisive_layer
+        assert ruling.decisive_layer == expected.decisive_layer
         for name, gate in gates.items():
             value, holds = expected.gates[name]
             assert gate.value == pytest.approx(value, abs=1e-9) and gate.holds is bool(holds)
