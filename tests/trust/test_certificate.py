@@ -200,7 +200,7 @@ def test_a_subject_is_read_from_a_runs_description(tmp_path):
     described = {"model": "org/model", "theta": {}, "chat": None}
     assert Subject.of(described) == Subject("org/model")
     extra = {"revision": "abc", "quantisation": "nf4 (bitsandbytes)", "weights": None}
-    marks = {"commit": "abc", "quantisation": "nf4 (bitsandbytes)"}
+    marks = {"revision": "abc", "quantisation": "nf4 (bitsandbytes)"}
     chat = {"system": None, "template": "0a", "thinking": None}
     subject = Subject.of(described | extra | {"chat": chat})
     assert subject.marks == marks and "0a" in subject.chat

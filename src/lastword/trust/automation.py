@@ -6,14 +6,6 @@ classification (Geifman and El-Yaniv 2017), with exact tests as in Learn-then-Te
 hypothesis that more than `error` of the answers at or above it are wrong, and the first that fails
 ends the tests. So each rung is tested at the full level (a fixed sequence). The ladder is fixed
 before a label that tests it is seen, and nothing may be fitted to these labels.
-
-    steps = curve(confidence, wrong, groups)  # of the labels that fitted, by cross-fitting
-    estimate(steps, 0.1).share  # an estimate, which proves nothing
-    ladder = plan(steps, pool, rows=200, error=0.1, level=0.05)
-    # Label 200 random texts, one per group, with a confidence of at least ladder.thresholds[-1].
-    tested = rungs(confidence, wrong, groups, ladder.thresholds, pool)
-    automation = Automation(0.1, until_failure(tested, 0.1, 0.05))
-    automation.rung(0.05)  # the loosest threshold that is proven
 """
 
 import math

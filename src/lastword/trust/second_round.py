@@ -3,10 +3,6 @@
 Where both give the same answer, a label carries no information about the gain. So the second round
 labels texts drawn at random among those where they differ. The gain over all texts is the gain on
 these, times the share of texts where they differ.
-
-    drawn = DrawnRows(pool=240, differ=90, rows=40, fixed=22, broken=6)
-    drawn.p, drawn.level(0.05)  # 0.0016 is at most 0.025: the gain is proven
-    drawn.gain_bound(drawn.level(0.05))  # 0.040: at least 4 points of all texts
 """
 
 from collections.abc import Sequence

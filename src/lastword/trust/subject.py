@@ -10,13 +10,8 @@ from pydantic import BeforeValidator
 from lastword.model.weights.identity import model_name, text_digest
 from lastword.rule.theta import Theta
 
-# Entries of `run.json` that identify a model from the hub, by their words in refusals.
-_MARKS = {
-    "revision": "commit",
-    "quantisation": "quantisation",
-    "dtype": "dtype",
-    "head_dtype": "head dtype",
-}
+# Entries of `run.json` that identify a model from the hub.
+_MARKS = ("revision", "quantisation", "dtype", "head_dtype")
 
 
 def _theta(value: Any) -> Theta:
@@ -25,7 +20,15 @@ def _theta(value: Any) -> Theta:
 
 
 @dataclass(frozen=True)
-class Subject:
+class _Digested:
+    @property
+    def digest(self) -> str:
+        """A digest of all fields."""
+        return text_digest(json.dumps(asdict(self), sort_keys=True))
+
+
+@dataclass(frozen=True)
+class Subject(_Digested):
     """The model that a certificate is for.
 
     Attributes:
@@ -47,7 +50,7 @@ class Subject:
         """Return the subject that `run.json` records, or a tracer with its digests describes."""
         source, chat = described["model"], described.get("chat")
         marks = dict(described.get("weights") or {})
-        marks |= {word: described.get(n) for n, word in _MARKS.items()}
+        marks |= {name.replace("_", " "): described.get(name) for name in _MARKS}
         return cls(
             model=model_name(source),
             marks={name: str(mark) for name, mark in marks.items() if mark},
@@ -68,14 +71,9 @@ class Subject:
         ]
         return [(name, a or "none", b or "none") for name, a, b in pairs if a != b]
 
-    @property
-    def digest(self) -> str:
-        """A digest of the whole subject."""
-        return _digest(self)
-
 
 @dataclass(frozen=True)
-class Predictions:
+class Predictions(_Digested):
     """A system that is known by its predictions only; no model is identified.
 
     `table` is the digest of the labelled table, and `answerer` that of the answerer of all its
@@ -86,11 +84,6 @@ class Predictions:
     table: str
     columns: Mapping[str, str] = field(default_factory=dict)
     answerer: str = ""
-
-    @property
-    def digest(self) -> str:
-        """A digest of the whole subject."""
-        return _digest(self)
 
 
 @dataclass(frozen=True)
@@ -112,7 +105,3 @@ class CertifiedProbe:
     fraction: float
     depth: int | None = None
     pooling: str | None = None
-
-
-def _digest(subject: Subject | Predictions) -> str:
-    return text_digest(json.dumps(asdict(subject), sort_keys=True))

@@ -40,8 +40,6 @@ class Terms:
                 raise InputError(f"{name} is a share between 0 and 1, not {value}")
         if not self.methods or len(set(self.methods)) < len(self.methods):
             raise InputError(f"methods are one or more, each once, not {', '.join(self.methods)}")
-        if self.promise not in ("gain", "breaks"):
-            raise InputError(f"a promise is gain or breaks, not {self.promise}")
 
     @property
     def policies(self) -> int:
@@ -62,12 +60,9 @@ class Terms:
 
         A probe needs more, because it is tested only on the groups that it was not fitted to.
         """
-        tested = [
-            (self.least_of(share), 1 - FRACTION if is_probe(policy.method) else 1.0)
-            for policy, share in family("mix", self.methods, self.promise).items()
-        ]
-        return min(math.ceil(least / part) for least, part in tested)
-
-    def least_of(self, share: float) -> int:
-        """Return the minimum number of groups for a policy with a share of delta."""
-        return math.ceil(math.log(self.delta * share) / math.log1p(-self.watched))
+        tested = []
+        for policy, share in family("mix", self.methods, self.promise).items():
+            least = math.ceil(math.log(self.delta * share) / math.log1p(-self.watched))
+            part = 1 - FRACTION if is_probe(policy.method) else 1.0
+            tested.append(math.ceil(least / part))
+        return min(tested)

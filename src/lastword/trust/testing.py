@@ -71,16 +71,8 @@ def paired_p(fixed: Counts, broken: Counts, size: int, gain: float = 0.0) -> Val
     the share of changed answers open, so p is the largest over the 99.95% Clopper-Pearson interval
     of that share, plus 0.0005 (Berger and Boos 1994).
 
-    For 6 fixed and 1 broken of 20 the score at gain 0 is (6 - 1) / sqrt(6 + 1) = 1.89. A table
-    with as many changed answers scores at least that with probability 8/128 = 0.0625, the p-value
-    of the sign test. One with 6 changed answers needs 6 fixed (1/64), one with 8 needs 7 (9/256).
-    Over all of them p is 0.037.
-
-    Args:
-        fixed: Answers made right, of each table.
-        broken: Answers made wrong, of each table.
-        size: Answers of each table.
-        gain: Above -1 and below 1.
+    Each table has `size` answers; the gain is above -1 and below 1. For 6 fixed and 1 broken of 20
+    answers p is 0.037.
     """
     from scipy.stats import binom
 
@@ -151,13 +143,6 @@ def holm(p_values: Values) -> Values:
     """Return Holm's step-down correction; nan stays nan and is not counted.
 
     p~_(k) = max over j <= k of min(1, (m - j + 1) p_(j)), the p ascending.
-
-    For example, at level 0.05 only the first of these is rejected:
-
-        p             0.01   0.02   0.03   0.5
-        factor        4      3      2      1
-        product       0.04   0.06   0.06   0.5
-        maximum       0.04   0.06   0.06   0.5
     """
     adjusted = np.full_like(p_values, np.nan)
     places = np.flatnonzero(~np.isnan(p_values))
