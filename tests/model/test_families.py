@@ -22,16 +22,11 @@ from families import (
 )
 from tiers import by_night
 from transformers import (
-    BertConfig,
-    BertLMHeadModel,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
     LlamaForCausalLM,
-    OpenAIGPTConfig,
-    OpenAIGPTLMHeadModel,
     PreTrainedModel,
-    T5Config,
-    T5ForConditionalGeneration,
-    XLNetConfig,
-    XLNetLMHeadModel,
 )
 
 from lastword import Item, Tracer
@@ -168,27 +163,17 @@ def test_a_model_needs_three_blocks_and_an_invariant():
     assert tracer_of("mamba").invariant == INVARIANT
 
 
-def t5() -> PreTrainedModel:
-    config: Any = T5Config(vocab_size=VOCAB, d_model=16, num_layers=3, num_heads=2, d_ff=16, d_kv=8)
-    config.bos_token_id = 1
-    return T5ForConditionalGeneration(config)
-
-
-def bert() -> PreTrainedModel:
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 4}
-    return BertLMHeadModel(BertConfig(vocab_size=VOCAB, num_attention_heads=2, **sizes))
-
-
-def xlnet() -> PreTrainedModel:
-    """It attends in both directions, with noise of several nats: a relative check would pass."""
-    config = XLNetConfig(vocab_size=VOCAB, d_model=16, n_layer=4, n_head=2, d_inner=16)
-    enliven(model := XLNetLMHeadModel(config), 0)
+def tiny(kind: str, auto: Any = AutoModelForCausalLM, **sizes: int) -> PreTrainedModel:
+    model = auto.from_config(AutoConfig.for_model(kind, vocab_size=VOCAB, **sizes))
+    enliven(model, 0)
     return model
 
 
-def gpt() -> PreTrainedModel:
-    """Its blocks return lists."""
-    return OpenAIGPTLMHeadModel(OpenAIGPTConfig(vocab_size=VOCAB, n_embd=16, n_layer=4, n_head=2))
+T5 = {"d_model": 16, "num_layers": 3, "num_heads": 2, "d_ff": 16, "d_kv": 8, "bos_token_id": 1}
+BERT = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 4}
+# It attends in both directions, with noise of several nats: a relative check would pass.
+XLNET = {"d_model": 16, "n_layer": 4, "n_head": 2, "d_inner": 16}
+GPT = {"n_embd": 16, "n_layer": 4, "n_head": 2}  # its blocks return lists
 
 
 def louder() -> PreTrainedModel:
@@ -208,12 +193,12 @@ def louder() -> PreTrainedModel:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (t5, "encoder-decoder"),
+        (lambda: tiny("t5", AutoModelForSeq2SeqLM, **T5), "encoder-decoder"),
         (lambda: build("llama").model, "head"),
-        (bert, "BertLMHeadModel"),
+        (lambda: tiny("bert", num_attention_heads=2, **BERT), "BertLMHeadModel"),
         (lambda: build("gemma3_text", use_bidirectional_attention=True), "tokens after it"),
-        (xlnet, "in its batch"),
-        (gpt, "OpenAIGPTLMHeadModel"),
+        (lambda: tiny("xlnet", **XLNET), "in its batch"),
+        (lambda: tiny("openai-gpt", **GPT), "OpenAIGPTLMHeadModel"),
         (louder, "LlamaForCausalLM"),
     ],
 )
