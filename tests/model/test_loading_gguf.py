@@ -21,8 +21,8 @@ from transformers import PreTrainedModel
 from lastword import Decider, Tracer
 from lastword.errors import CertificateError, ModelError
 from lastword.model import loading
+from lastword.model.gguf import settle_splitter
 from lastword.model.options import LoadOptions
-from lastword.model.splitters import settle_splitter
 from lastword.model.weights.invariant import model_invariant
 from lastword.rule.theta import Theta
 from lastword.trust.policy import Policy

@@ -11,6 +11,7 @@ import os
 import re
 import struct
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -32,7 +33,6 @@ from lastword.errors import CheckpointError, ModelError, UnsupportedModelError
 from lastword.files.wording import counted
 from lastword.model import memory, named
 from lastword.model.options import LoadOptions
-from lastword.model.splitters import is_bpe, settle_splitter
 from lastword.model.weights import hub
 from lastword.model.weights.identity import cache_folder, file_digest, text_digest
 from lastword.model.whole import require_whole
@@ -60,6 +60,23 @@ _GATE_AND_UP = re.compile(r"model\.layers\.(\d+)\.mlp\.experts\.gate_up_proj")
 _MALFORMED = (struct.error, ValueError, TypeError, ArithmeticError, LookupError, MemoryError)
 _FACTS = "gguf.json"  # in a converted folder: what the record says about the file
 _FORMAT = 3  # raise it if the contents of converted folders change
+
+# Rules for splitting text before the merges apply, by the name in the file. Names and expressions
+# are those of llama.cpp (`llm_tokenizer_bpe` in src/llama-vocab.cpp); each expression splits the
+# pieces of the one before it. transformers would use GPT-2's rule for the names that it lacks.
+_PRE = "tokenizer.ggml.pre"
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
+_QWEN2 = (
+    r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_RULES = {
+    "default": (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
+    "gpt-2": (_GPT2,),
+    "smollm": (r"\p{N}", _GPT2),
+    "starcoder": (r"\p{N}", _GPT2),
+    "stablelm2": (_QWEN2,),
+}
 
 
 @dataclass(frozen=True)
@@ -194,7 +211,7 @@ def _require_supported(header: Header) -> None:
         why = f"has architecture {kind}, which is not read from GGUF here"
     elif _LONG_FACTORS in header.tensors or scaling != "none":
         why = f"scales its positions ({scaling}), which transformers does not read from GGUF"
-    elif is_bpe(header.values) and _MERGES not in header.values:
+    elif _is_bpe(header.values) and _MERGES not in header.values:
         why = f"has no {_MERGES}, without which its text cannot be split into tokens"
     if why is not None:
         raise UnsupportedModelError(f"{header.path} {why}: take the model's safetensors")
@@ -286,3 +303,29 @@ def _scale_rotary(config: Any, header: Header) -> None:
         "attention_factor": 1.0,
         "original_max_position_embeddings": config.max_position_embeddings,
     }
+
+
+def _is_bpe(values: Mapping[str, Any]) -> bool:
+    """Return True if a file's tokenizer merges pairs, and so needs a rule for splitting text."""
+    return values.get("tokenizer.ggml.model") == "gpt2"
+
+
+def settle_splitter(tokenizer: Any, values: Mapping[str, Any], label: str) -> None:
+    """Make a tokenizer split text as llama.cpp does for a file with this metadata."""
+    if not _is_bpe(values):
+        return
+    from tokenizers import Regex
+    from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
+    from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+
+    name = values.get(_PRE)
+    if name in GGUF_PRE_TOKENIZER_SPLITS:
+        return
+    if (rules := _RULES.get(str(name))) is None:
+        rule = f"as {name!r:.60}, which is not known here" if name else "by a rule that it omits"
+        raise CheckpointError(
+            f"{label} splits its text {rule} ({_PRE}): take the model's safetensors"
+        )
+    splits = [Split(Regex(rule), "isolated") for rule in rules]
+    last = ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.backend_tokenizer.pre_tokenizer = Sequence([*splits, last])

@@ -38,12 +38,8 @@ from lastword.model.options import LoadOptions
 from lastword.model.parts import text_config
 from lastword.model.readout import dtype_name
 from lastword.model.weights import hub
-from lastword.model.weights.checkpoint import (
-    SafetensorsCheckpoint,
-    local_files,
-    open_local,
-    read_json,
-)
+from lastword.model.weights.checkpoint import SafetensorsCheckpoint as Checkpoint
+from lastword.model.weights.checkpoint import local_files, open_local, read_json
 from lastword.model.weights.identity import ADAPTER, is_adapter
 from lastword.model.weights.invariant import Factors, model_invariant, read_invariant
 from lastword.model.whole import require_whole
@@ -217,15 +213,14 @@ def _contains_code(subject: str) -> str:
     )
 
 
-def _open_checkpoint(base: LoadOptions) -> SafetensorsCheckpoint | None:
+def _open_checkpoint(base: LoadOptions) -> Checkpoint | None:
     """Return the header in a folder or of a commit on the hub; None for pickles."""
     folder = Path(base.name)
     if not folder.is_dir():
         return hub.open_model(base.name, base.revision)
     if (folder / ADAPTER).is_file():
-        raise ModelError(
-            f"{base.name} has weights and an adapter ({ADAPTER}): put each in a separate folder"
-        )
+        advice = "put each in a separate folder"
+        raise ModelError(f"{base.name} has weights and an adapter ({ADAPTER}): {advice}")
     if any(folder.glob("*.safetensors")):
         return open_local(folder)
     if not base.allow_bin:
@@ -236,7 +231,7 @@ def _open_checkpoint(base: LoadOptions) -> SafetensorsCheckpoint | None:
     return None
 
 
-def _require_fit(plan: _Plan, checkpoint: SafetensorsCheckpoint) -> None:
+def _require_fit(plan: _Plan, checkpoint: Checkpoint) -> None:
     """Refuse weights without their scales or blocks, and weights that do not fit the memory."""
     if plan.method is None:
         quantisation.refuse_unscaled(checkpoint)

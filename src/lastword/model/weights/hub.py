@@ -106,20 +106,20 @@ def _refusal(name: str, revision: str | None, file: str, error: Exception) -> Ch
     status = getattr(getattr(error, "response", None), "status_code", None)
     login = "log in (`hf auth login`) or set HF_TOKEN"
     if isinstance(error, GatedRepoError):
-        why = f"{name} is gated: ask for access at {place}/{name}, then {login}"
+        why = f"is gated: ask for access at {place}/{name}, then {login}"
     elif isinstance(error, RevisionNotFoundError):
-        why = f"{name} has no revision {revision} at {place}"
+        why = f"has no revision {revision} at {place}"
     elif isinstance(error, RepositoryNotFoundError) or status == HTTPStatus.UNAUTHORIZED:
-        why = f"{name} does not exist at {place} or needs a login: check the name, {login}"
-    elif isinstance(error, LocalEntryNotFoundError) and constants.HF_HUB_OFFLINE:
-        why = f"{name}: HF_HUB_OFFLINE is set, so no hub was asked; {_INSTEAD}"
+        why = f"does not exist at {place} or needs a login: check the name, {login}"
     elif isinstance(error, LocalEntryNotFoundError | httpx.RequestError):
-        why = f"{place} did not give {file} of {name}: try again later, or {_INSTEAD}"
+        asked = f"{place} did not give {file}: try again later, or"
+        asked = "HF_HUB_OFFLINE is set, so no hub was asked;" if constants.HF_HUB_OFFLINE else asked
+        why = f"is not here, and {asked} {_INSTEAD}"
     elif isinstance(error, EntryNotFoundError):
-        why = f"{name} has no file {file} at {place}"
+        why = f"has no file {file} at {place}"
     else:
-        why = f"cannot download {file} of {name} from {place}: {shorten(one_line(error), 200)}"
-    return CheckpointError(why)
+        why = f"cannot be read from {place} ({file}): {shorten(one_line(error), 200)}"
+    return CheckpointError(f"{name} {why}")
 
 
 def require_name(name: str, revision: str | None, file: str | None = None) -> None:
@@ -127,15 +127,16 @@ def require_name(name: str, revision: str | None, file: str | None = None) -> No
 
     huggingface_hub uses them as paths in its cache.
     """
-    try:
+    with suppress(HFValidationError):
         validate_repo_id(name)
-    except HFValidationError as error:
-        raise CheckpointError(
-            f"{shorten(repr(name), 80)} is no checkpoint folder or file here, nor a name on a hub"
-        ) from error
-    for noun, text in (("revision", revision), ("file", file)):
-        if text is not None and not (text.isprintable() and _INSIDE.fullmatch(text)):
-            raise CheckpointError(f"{shorten(repr(text), 80)} names no {noun} of {name} on a hub")
+        for noun, text in (("revision", revision), ("file", file)):
+            if text is not None and not (text.isprintable() and _INSIDE.fullmatch(text)):
+                raise CheckpointError(
+                    f"{shorten(repr(text), 80)} names no {noun} of {name} on a hub"
+                )
+        return
+    unknown = "is no checkpoint folder or file here, nor a name on a hub"
+    raise CheckpointError(f"{shorten(repr(name), 80)} {unknown}")
 
 
 def downloaded_commit(name: str, file: str, revision: str | None) -> str | None:
