@@ -20,9 +20,8 @@ from lastword.probes import Probe
 from lastword.trust.certificate import Certificate
 from lastword.trust.terms import Terms
 from lastword.tryout import material
+from lastword.tryout.contest import best_of
 from lastword.tryout.label_job import LabelJob
-from lastword.tryout.labels import read_labels
-from lastword.tryout.material import TryJob
 from lastword.tryout.table_options import TableOptions
 
 pytestmark = pytest.mark.usefixtures("few_strengths")
@@ -179,15 +178,24 @@ def test_an_encoder_competes_in_both_rounds_of_labelling(load, terms, tmp_path: 
         assert certificate.threshold is not None and not certificate.trials
 
 
-def test_with_many_options_the_model_answers_only_if_the_budget_allows_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_with_many_options_the_model_answers_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(material, "MANY", 1)
-    rows = table(60)
-    for budget, answers in ((1e-9, False), (1e9, True)):
-        job = TryJob(Tracer.demo(), read_labels(rows), Terms(promise="gain"), budget=budget)
-        assert (job.answerer is not None) == answers
-    verdict = try_labels(rows, Tracer.demo(), budget=1e-9)
-    names = [line.name for line in verdict.contest.lines]
-    assert "the model" not in names and verdict.contest.best.startswith("probe@")
-    assert any("does not answer" in note for note in verdict.notes)
+    monkeypatch.setattr(material, "LEAST", 12)
+    verdict = try_labels(table(80), Tracer.demo(), budget=1e-9)
+    lines = {line.name: line.items for line in verdict.contest.lines}
+    assert lines["the model"] == lines["pmi@1"] == 12 and lines["bag of words"] is None
+    assert any("answers only 12 rows" in note for note in verdict.notes)
+    assert verdict.certificate.tested is not None and verdict.certificate.tested.items == 12
+    models = [answer.model for answer in verdict.contest.answers]
+    assert len(models) == 80 and models.count(None) == 68
+    assert verdict.contest.cost is not None
+
+
+def test_the_cheapest_of_equally_good_methods_is_taken_if_asked_for() -> None:
+    right = np.ones((3, 100))
+    right[0, :30], right[1, :11], right[2, :10] = 0, 0, 0
+    worths, groups = dict(zip(("words", "small", "large"), right, strict=True)), np.arange(100)
+    assert best_of(worths, groups, cheap=False) == "large"
+    assert best_of(worths, groups, cheap=True) == "small"
+    with pytest.raises(InputError, match="--prefer is accurate or cheap"):
+        try_labels(table(60), Tracer.demo(), prefer="best")

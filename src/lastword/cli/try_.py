@@ -64,6 +64,13 @@ def try_(
             help="Fit and rank by accuracy, or balanced: by the mean recall over classes."
         ),
     ] = "accuracy",
+    prefer: Annotated[
+        str,
+        typer.Option(
+            help="Recommend the most accurate method, or the cheapest (cheap) of those within "
+            "half a standard error of it."
+        ),
+    ] = "accurate",
     encoder: opt.Contestants = None,
     yes: opt.Yes = False,
     out: Annotated[
@@ -99,8 +106,8 @@ def try_(
     with waiting("making ready"):
         readers = tuple(load_encoders(names, load_options(model or "", loading)))
         named = tuple(encoder_name(reader.name) for reader in readers if encoder)
-        job = TryJob(tracer, labels, terms, template, budget, readers, named, objective)
-    for line in labels.notes:
+        job = TryJob(tracer, labels, terms, template, budget, readers, named, objective, prefer)
+    for line in (*labels.notes, *filter(None, [job.sample])):
         say(line)
     if encoder and labels.question is None:
         say("Options differ by row, so no sentence encoder takes part")

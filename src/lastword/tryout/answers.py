@@ -20,7 +20,7 @@ PEERS = ("contextual",)  # methods whose prompts are read besides the model's
 
 
 def _run_info(decider: Decider, job: TryJob, methods: Mapping[str, Method]) -> RunInfo:
-    labels, described = job.labels, decider.describe()
+    labels, described = job.asked, decider.describe()
     info: RunInfo = strict(
         {
             **described,
@@ -46,7 +46,7 @@ def answer(
     root: Path | None = None,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Cell:
-    """Return the records of every labelled row.
+    """Return the records of the rows that the model answers.
 
     Each row is read at every depth, with and without its text.
 
@@ -62,7 +62,7 @@ def answer(
         RunLockedError: Another process writes to it.
     """
     methods, decider = resolve(PEERS, tracer.facts), Decider(tracer)
-    info, items = _run_info(decider, job, methods), job.labels.items(job.template)
+    info, items = _run_info(decider, job, methods), job.asked.items(job.template)
     scope = decider.scope("all", "all", methods)
 
     def groups(places: Sequence[int]) -> Iterator[list[Row]]:

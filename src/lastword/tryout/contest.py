@@ -34,6 +34,7 @@ class Candidate:
         scores: Leave-one-out probabilities of these [judged, options].
         threshold: Lead over the model's answer that it needs; None if it always answers.
         right: Leave-one-out accuracy by layer and pooling, if it reads one source.
+        asks: Share of the texts for which the model's answer is needed too.
     """
 
     fit: Fit
@@ -42,6 +43,7 @@ class Candidate:
     scores: Table = field(default_factory=lambda: np.empty((0, 0)))
     threshold: float | None = None
     right: Float[np.ndarray, "depths poolings"] | None = None
+    asks: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +59,7 @@ class Contest:
         shown: Its probabilities for all texts; meaningless for those that it was fitted to.
         names: The name of each kind's probe that is fitted to all labels.
         refit: Function that fits a kind of probe to all labels; cached.
+        costs: Compute of an answer by kind of probe, relative to the model's; None if unknown.
         likeness: Conformal p-values of the texts that test it; empty if it reads no state.
         by_depth: Leave-one-out accuracy of a probe per layer of the model [depths]; may be empty.
     """
@@ -69,6 +72,7 @@ class Contest:
     shown: Table
     names: Mapping[str, str]
     refit: Callable[[str], Probe]
+    costs: Mapping[str, float | None] = field(default_factory=dict)
     likeness: tuple[float, ...] = ()
     by_depth: Float[np.ndarray, " depths"] = field(default_factory=lambda: np.empty(0))
 
@@ -98,8 +102,9 @@ class Contest:
 
     @property
     def best(self) -> str:
-        """The kind of probe to use, by cross-validation on all labels; the cheapest of equals."""
-        return max(self.kinds, key=lambda kind: float(self.right(kind).mean()))
+        """The kind of probe to use, by cross-validation on all labels."""
+        worths = {kind: self.right(kind) for kind in self.kinds}
+        return best_of(worths, self.material.groups, cheap=self.material.job.cheap)
 
 
 def answers_of(material: Material, table: Table, places: Places | None = None) -> np.ndarray:
@@ -115,11 +120,16 @@ def right_of(material: Material, table: Table, places: Places | None = None) -> 
     return np.asarray(answers_of(material, table, places) == truths)
 
 
-def cheaper(worths: Mapping[str, np.ndarray], best: str, material: Material) -> str | None:
-    """Return the first method before the best one that is within half a standard error of it.
+def best_of(worths: Mapping[str, np.ndarray], groups: np.ndarray, *, cheap: bool) -> str:
+    """Return the most accurate method, or the first one that is as good if `cheap`.
 
     `worths` are those of each answer by method, the cheapest method first [texts].
     """
+    best = max(worths, key=lambda name: float(worths[name].mean()))
+    return (cheaper(worths, best, groups) if cheap else None) or best
+
+
+def cheaper(worths: Mapping[str, np.ndarray], best: str, groups: np.ndarray) -> str | None:
+    """Return the first method before the best one that is within half a standard error of it."""
     before = [*worths][: [*worths].index(best)]
-    groups = material.groups
     return next((n for n in before if as_good(worths[n], worths[best], groups, HALF)), None)

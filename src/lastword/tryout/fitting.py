@@ -49,8 +49,10 @@ from lastword.tryout.contest import (
     Contest,
     Places,
     Table,
+    best_of,
     right_of,
 )
+from lastword.tryout.cost import Compute
 from lastword.tryout.material import FOLDS, Material, Which, class_weights
 
 if TYPE_CHECKING:
@@ -96,7 +98,7 @@ class Fitting:
         for reader in job.readers:
             states[encoder_name(reader.name)] = read_states(reader, texts, question, template)
         base = blind = None
-        if material.cell is not None:
+        if material.whole:
             base, blind = material.scores("base_scores"), material.scores("blind_scores")
         return cls(material, material.options[0], states, base, blind)
 
@@ -119,9 +121,19 @@ class Fitting:
             shown=self.probabilities(chosen[kind], material.every),
             names={kind: one.fit.name for kind, one in self.fitted_to_all.items()},
             refit=cache(self.refit),
+            costs=self.costs(chosen),
             likeness=tuple(probe.linear.likeness_p(self.rows(probe.linear, ~half)).tolist()),
             by_depth=self.by_depth,
         )
+
+    def costs(self, candidates: Mapping[str, Candidate]) -> dict[str, float | None]:
+        """Return the compute of an answer by kind, relative to the model's; None without one."""
+        compute = Compute(self.material)
+        return {
+            kind: compute.relative(one.fit, one.asks)
+            for kind, one in candidates.items()
+            if isinstance(one.fit, LinearProbe)
+        }
 
     @cached_property
     def weights(self) -> dict[str, float] | None:
@@ -169,7 +181,8 @@ class Fitting:
             name: right_of(self.material, one.scores, places) * np.array(each)
             for name, one in candidates.items()
         }
-        return max(worths, key=lambda name: float(worths[name].mean()))
+        groups = self.material.groups[places]
+        return best_of(worths, groups, cheap=self.material.job.cheap)
 
     def judged(self, among: Which) -> tuple[Which, Places]:
         """Return the fitted texts that leave-one-out can judge, as a mask and as places."""
@@ -201,15 +214,17 @@ class Fitting:
         """
         table = fit.probabilities(leads, self.options)
         if self.base is None or self.material.job.terms.error is not None:
-            return Candidate(fit, among, places, table)
+            return Candidate(fit, among, places, table, asks=float(fit.stack is not None))
         weights = self.weights
         worth = None if weights is None else np.array([weights[name] for name in self.options])
         truths = np.array([*map(self.options.index, self.material.truths[places])])
         base = self.base[places].argmax(axis=1)
         threshold = choose_threshold(leads, base, truths, worth)
-        return Candidate(
-            fit, among, places, self._mixed(table, leads, places, threshold), threshold
-        )
+        # If the first option leads the second by the threshold, it leads the model's answer too.
+        first_leads = np.diff(np.sort(leads, axis=1)[:, -2:], axis=1) > threshold
+        asks = 1.0 if fit.stack is not None else 1 - float(first_leads.mean())
+        mixed = self._mixed(table, leads, places, threshold)
+        return Candidate(fit, among, places, mixed, threshold, asks=asks)
 
     def _mixed(self, table: Table, leads: Table, places: Places, threshold: float | None) -> Table:
         """Return the probabilities of a probe, or the model's where its lead is too small."""

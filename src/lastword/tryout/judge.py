@@ -50,14 +50,16 @@ class Contestant:
 
     Attributes:
         table: Probabilities; the model's for texts that a correction leaves [texts, options].
-        right: MC1; nan where a correction does not apply [texts].
+        right: MC1; nan where a correction does not apply, or the model was not asked [texts].
         kind: Its kind in the contest; empty for the model and corrections.
+        cost: Compute of an answer, relative to the model's; None if unknown.
     """
 
     name: str
     table: Table
     right: np.ndarray
     kind: str = ""
+    cost: float | None = 1.0
 
 
 def judge(
@@ -97,15 +99,14 @@ def judge(
 
 def _of_model(material: Material, sample: Sample) -> dict[str, Contestant]:
     assert material.cell is not None
-    cell, base, order = material.cell, material.scores("base_scores"), material.order
+    cell, base = material.cell, material.cell.scores["base_scores"]
     others = resolve([n for n in CERTIFIABLE if n != TRACE], facts_of(sample.cell.info))
-    scores = {MODEL: base, TRACE: material.scores("scores")}
-    scores |= {name: rows[order] for name, rows in derive(cell, others).items()}
+    scores = {MODEL: base, TRACE: cell.scores["scores"], **derive(cell, others)}
     return {
         name: Contestant(
             name,
-            softmax(np.where(np.isnan(u[:, :1]), base, u), axis=1),
-            of_items(mc1_rows, u, cell.truthful[order]),
+            material.spread(softmax(np.where(np.isnan(u[:, :1]), base, u), axis=1)),
+            material.spread(of_items(mc1_rows, u, cell.truthful)),
         )
         for name, u in scores.items()
     }
@@ -120,6 +121,7 @@ def _fitted(contest: Contest, kind: str | None, probe: str | None) -> dict[str, 
             table,
             (answers_of(contest.material, table) == contest.material.truths) * 1.0,
             kind,
+            0.0 if kind in SIMPLE else contest.costs.get(kind),
         )
         for kind, table in contest.crossed.items()
     ]
@@ -165,7 +167,8 @@ class _Results:
     @cached_property
     def correction(self) -> Contestant | None:
         corrections = [c for name, c in self.by_name.items() if not c.kind and name != MODEL]
-        whole = [one for one in corrections if not np.isnan(one.right).any()]
+        left = np.isnan(self.base)
+        whole = [one for one in corrections if (np.isnan(one.right) == left).all()]
         return max(whole, key=self.worth, default=None)
 
     @property
@@ -183,9 +186,9 @@ class _Results:
         if self.probe is None:
             assert self.correction is not None
             return self.correction
-        # Corrections have no class weights.
-        alone = self.material.job.balanced or self.proven.kind is not None
-        if alone or self.correction is None:
+        # Corrections have no class weights, and a sample is not compared with all texts.
+        alone = self.material.job.balanced or not self.material.whole
+        if alone or self.proven.kind is not None or self.correction is None:
             return self.probe
         return max(self.correction, self.probe, key=self.worth)
 
@@ -198,7 +201,7 @@ class _Results:
         if self.chosen is None or self.best.kind:
             return np.asarray(~np.isnan(self.best.right))
         policy = self.chosen.finding.policy
-        return np.asarray(self.chosen.sample.items.stands(policy)[self.material.order])
+        return self.material.spread(self.chosen.sample.items.stands(policy) * 1.0) > 0
 
     @cached_property
     def shown(self) -> Contestant:
@@ -240,7 +243,9 @@ def _standings(
         lines=tuple(_lines(results)),
         best=best.name,
         cheaper=None if cheap is None else cheap.name,
+        saves=0.0 if cheap is None or not best.cost else 1 - (cheap.cost or 0.0) / best.cost,
         probe=None if results.probe is None else results.probe.name,
+        cost=best.cost,
         classes=tuple(_classes(results, answered)) if material.question is not None else (),
         answers=_answers(results),
         prompts=tuple(_raced(results, one) for one in prompts),
@@ -257,7 +262,7 @@ def _cheaper(results: _Results) -> Contestant | None:
     order = {one.name: one.right * worths for one in (*simple, *results.probes, best)}
     if np.isnan(order[best.name]).any():
         return None
-    return results.by_name.get(cheaper(order, best.name, results.material) or "")
+    return results.by_name.get(cheaper(order, best.name, results.material.groups) or "")
 
 
 def _lines(results: _Results) -> Iterator[Standing]:
@@ -265,8 +270,8 @@ def _lines(results: _Results) -> Iterator[Standing]:
     chance = float(np.mean([1 / len(names) for names in material.options]))
     yield Standing("chance", chance, chance, chance)
     if material.cell is not None and model is not None:
-        blind, truthful = material.scores("blind_scores"), material.cell.truthful[material.order]
-        yield _standing("without the text", of_items(mc1_rows, blind, truthful))
+        blind = of_items(mc1_rows, material.cell.scores["blind_scores"], material.cell.truthful)
+        yield _standing("without the text", material.spread(blind))
         yield results.standing(MODEL, model.right, compares=False)
     for name, one in results.by_name.items():
         if name != MODEL:
@@ -294,10 +299,16 @@ def _raced(results: _Results, prompt: Raced) -> Standing:
 def _answers(results: _Results) -> tuple[RowAnswer, ...]:
     material, model = results.material, results.model
     shown = answers_of(material, results.shown.table).tolist()
-    base = [None] * len(shown) if model is None else answers_of(material, model.table).tolist()
+    base = shown if model is None else answers_of(material, model.table).tolist()
+    asked = (~np.isnan(results.base)).tolist()
     confidence = results.best.table.max(axis=1).tolist()
-    rows = zip(material.labels.rows, base, shown, confidence, strict=True)
-    return tuple(RowAnswer(row.id, row.truth, b, answer, p) for row, b, answer, p in rows)
+    given = (~np.isnan(results.shown.right)).tolist()
+    rows = zip(material.labels.rows, base, asked, shown, confidence, given, strict=True)
+    return tuple(
+        RowAnswer(row.id, row.truth, b if asked else None, answer, p)
+        for row, b, asked, answer, p, given in rows
+        if given
+    )
 
 
 def _classes(results: _Results, answered: ShareAnswered) -> Iterator[Class]:
@@ -313,11 +324,17 @@ def _classes(results: _Results, answered: ShareAnswered) -> Iterator[Class]:
         yield Class(
             label,
             int(among.sum()),
-            None if results.model is None else float(np.mean(results.base[among])),
-            float(np.nanmean(corrected[among])),
+            _mean(results.base[among]),
+            float("nan") if (recall := _mean(corrected[among])) is None else recall,
             float(given[among].mean()),
-            1 - float(np.nanmean(right)) if len(right) else None,
+            1 - share if (share := _mean(right)) is not None else None,
         )
+
+
+def _mean(values: np.ndarray) -> float | None:
+    """Return the mean of the values that are not nan; None if all are."""
+    values = values[~np.isnan(values)]
+    return float(values.mean()) if len(values) else None
 
 
 def _answered(results: _Results, terms: Terms) -> ShareAnswered:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -29,10 +29,7 @@ FOLDS = 5
 ACCURACY, BALANCED = "accuracy", "balanced"
 BUDGET = 300.0  # seconds
 MANY = 20  # options of a question from which on the model's answers have to fit the budget
-TOO_SLOW = (
-    "With so many options the model's own answers would take longer than --budget, so it does not "
-    "answer; encoders, words and probes take part"
-)
+LEAST = 20  # minimum number of rows that it answers
 _COUNTED = 8  # number of rows from which the time is estimated
 _OPERATIONS = {"cpu": 2e11, "cuda": 1e14}  # per second, counted as `_seconds` does
 
@@ -50,9 +47,10 @@ class TryJob:
         readers: Sentence encoders that take part, alone and combined with the model's probe.
         named: Names of those that the user named.
         objective: `accuracy`, or `balanced`: probes are fitted and ranked by mean recall.
+        prefer: `accurate`, or `cheap`: the cheapest probe within half a standard error of the best.
 
     Raises:
-        InputError: No such template or objective, or no contestant.
+        InputError: No such template, objective or preference, or no contestant.
     """
 
     tracer: Tracer | None
@@ -63,12 +61,15 @@ class TryJob:
     readers: tuple[Encoder, ...] = ()
     named: tuple[str, ...] = ()
     objective: str = ACCURACY
+    prefer: str = "accurate"
 
     def __post_init__(self) -> None:
         """Refuse settings that do not fit together."""
         shared, tracer, objective = self.labels.question is not None, self.tracer, self.objective
         if objective not in (ACCURACY, BALANCED):
             raise InputError(f"--objective is accuracy or balanced, not {objective!r}")
+        if self.prefer not in ("accurate", "cheap"):
+            raise InputError(f"--prefer is accurate or cheap, not {self.prefer!r}")
         if self.balanced and not shared:
             raise InputError("--objective balanced needs the same options for every row")
         if tracer is None and not (shared and self.readers):
@@ -88,13 +89,35 @@ class TryJob:
         """True if probes are fitted and ranked by mean recall."""
         return self.objective == BALANCED
 
+    @property
+    def cheap(self) -> bool:
+        """True if the cheapest of the probes that are as good as the best is chosen."""
+        return self.prefer == "cheap"
+
     @cached_property
-    def answerer(self) -> Tracer | None:
-        """The model if it answers the rows; None if with many options that takes too long."""
-        question, tracer = self.labels.question, self.tracer
+    def asked(self) -> Labels:
+        """The rows that the model answers; with many options, what `budget` allows of the test."""
+        labels, tracer = self.labels, self.tracer
+        question, rows = labels.question, labels.rows
         if tracer is None or question is None or len(question.options) <= MANY or not self.budget:
-            return tracer
-        return tracer if len(self.labels.rows) * self._seconds(tracer) <= self.budget else None
+            return labels
+        count = max(LEAST, int(self.budget / self._seconds(tracer)))
+        if count >= len(rows):
+            return labels
+        groups = np.array([labels.groups[row.id] for row in rows])
+        test = np.flatnonzero(~fit_part(groups, FRACTION, SEED))
+        order = np.random.default_rng(SEED).permutation(test)[:count]
+        return replace(labels, rows=tuple(rows[place] for place in np.sort(order)))
+
+    @property
+    def sample(self) -> str | None:
+        """A note about the rows that the model answers; None if it answers all."""
+        if len(self.asked.rows) == len(self.labels.rows):
+            return None
+        return (
+            f"With so many options the model answers only {len(self.asked.rows)} rows in the time "
+            "of --budget, and no other prompts; encoders, words and probes take all rows"
+        )
 
     def _seconds(self, tracer: Tracer) -> float:
         """Estimate the time of an answer: every token passes every layer and the head after it."""
@@ -148,15 +171,21 @@ class Material:
         places = {row.id: place for place, row in enumerate(self.labels.rows)}
         return np.array([places[str(id)] for id in self.cell.items["id"]], dtype=int)
 
-    @cached_property
-    def order(self) -> Int[np.ndarray, " texts"]:
-        """The place of each text among the items of the cell."""
-        return np.argsort(self.answered)
+    @property
+    def whole(self) -> bool:
+        """True if the model answered every text."""
+        return self.cell is not None and len(self.answered) == len(self.truths)
+
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        """Return values of the items of the cell by text; nan where it has no item [texts, ...]."""
+        result = np.full((len(self.truths), *values.shape[1:]), np.nan)
+        result[self.answered] = values
+        return result
 
     def scores(self, name: str) -> Rows:
-        """Return the model's scores of one kind in nats [texts, options]."""
+        """Return the model's scores of one kind in nats [texts, options]; nan without an answer."""
         assert self.cell is not None
-        return np.asarray(self.cell.scores[name][self.order])
+        return self.spread(self.cell.scores[name])
 
     @cached_property
     def fit_half(self) -> Which:

@@ -74,6 +74,8 @@ def _tiles(verdict: Verdict) -> dict[str, str]:
     tiles["Labels"] = f"{verdict.items:,}"
     if model is None:
         tiles["Compute"] = "no language model"
+    elif contest.cost is not None:
+        tiles["Compute"] = f"{two_digits(contest.cost)}% of the model’s"
     return tiles
 
 

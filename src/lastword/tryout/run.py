@@ -32,7 +32,7 @@ from lastword.tryout.contest import Contest, right_of
 from lastword.tryout.fitting import hold
 from lastword.tryout.judge import judge
 from lastword.tryout.labels import Labels, read_labels
-from lastword.tryout.material import ACCURACY, BUDGET, TOO_SLOW, Material, TryJob
+from lastword.tryout.material import ACCURACY, BUDGET, Material, TryJob
 from lastword.tryout.prompts import Raced, race
 from lastword.tryout.rounds import begin, begun, finish
 from lastword.tryout.second_round import Proven, certified
@@ -234,12 +234,10 @@ def prepare(
 ) -> PreparedTrial:
     """Let every contestant answer the rows; see `run`."""
     labels, sample, cell, notes = job.labels, None, None, job.labels.notes
-    if job.answerer is not None:
-        stage(f"asking the model about {len(labels.rows)} rows")
-        labels, sample, cell, more = _ask(job, job.answerer, out, advance)
+    if job.tracer is not None:
+        stage(f"asking the model about {len(job.asked.rows)} rows")
+        labels, sample, cell, more = _ask(job, job.tracer, out, advance)
         notes = (*notes, *more)
-    elif job.tracer is not None:
-        labels, notes = _readable(job, job.tracer), (*notes, TOO_SLOW)
     stage("fitting probes to the labels")
     material = Material(job, labels, cell)
     contest = hold(material)
@@ -249,9 +247,9 @@ def prepare(
             "language model (--model)"
         )
     prompts: tuple[Sequence[Raced], Sequence[str]] = (), ()
-    if job.answerer is not None:
+    if job.tracer is not None and job.sample is None:
         stage("trying other prompts")
-        prompts = race(job.answerer, job.labels, job.template, job.budget)
+        prompts = race(job.tracer, job.labels, job.template, job.budget)
     return PreparedTrial(job, sample, material, contest, prompts, notes)
 
 
@@ -267,6 +265,8 @@ def _ask(
         rows = counted(len(errors), "row")
         notes = [f"left out {rows} that the model cannot read; the first: {errors.iloc[0]}"]
         _log.warning("%s. A certificate counts such a row as broken", notes[0])
+    if job.sample is not None:
+        return _readable(job, tracer), sample_of(cell), cell, [*notes, job.sample]
     answered = {str(id) for id in cell.items["id"]}
     rows_left = tuple(row for row in job.labels.rows if row.id in answered)
     return replace(job.labels, rows=rows_left), sample_of(cell), cell, notes
@@ -293,6 +293,7 @@ def try_labels(
     error: float | None = None,
     readers: Sequence[Encoder | str | Path] = (),
     objective: str = ACCURACY,
+    prefer: str = "accurate",
     **table: Unpack[TableKeywords],
 ) -> Verdict:
     """Compare methods on labelled examples: what to run, how much it gains, how much it answers.
@@ -312,6 +313,7 @@ def try_labels(
         readers: Sentence encoders that take part: an `Encoder`, a hub name, a folder, `minilm` or
             `mpnet`.
         objective: `accuracy`, or `balanced`: probes are fitted and ranked by mean recall.
+        prefer: `accurate`, or `cheap`: the cheapest probe within half a standard error of the best.
         **table: The columns `text`, `label`, `id` and `group`, the `choices`, `describe`,
             `instructions` and `encoding`, as in `TableOptions`.
 
@@ -328,5 +330,6 @@ def try_labels(
         encoders,
         tuple(encoder_name(one.name) for one in encoders),
         objective,
+        prefer,
     )
     return run(job, None if out is None else Path(out))

@@ -84,7 +84,9 @@ class Standings:
         best: The certified contestant, or else the correction or probe that is best by the
             objective. `classes` and `answers` are about it.
         cheaper: A cheaper contestant within half a standard error of `best`; None if there is none.
+        saves: Share of the compute of an answer that it saves.
         probe: The name of the best or certified probe; None if there is none.
+        cost: Compute of an answer by `best`, relative to the model's; None if unknown.
         classes: Results by label; empty if options differ by row.
         answers: The answers to each row by `best`, limited by the certificate; those of a probe
             are cross-validated.
@@ -100,7 +102,9 @@ class Standings:
     lines: tuple[Standing, ...]
     best: str
     cheaper: str | None = None
+    saves: float = 0.0
     probe: str | None = None
+    cost: float | None = None
     classes: tuple[Class, ...] = ()
     answers: tuple[RowAnswer, ...] = ()
     prompts: tuple[Standing, ...] = ()

@@ -85,11 +85,18 @@ def comparison(contest: Standings) -> Iterator[str]:
     others = [one for one in (contest.model, contest.simple) if one is not None]
     if others:
         named = [contest.line(contest.best), *others]
-        shown = "; ".join(f"{in_words(one.name, contest)} {score(one, contest)}" for one in named)
+        rows = ["" if one.items is None else f" on {counted(one.items, 'row')}" for one in named]
+        shown = "; ".join(
+            f"{in_words(one.name, contest)} {score(one, contest)}{on}"
+            for one, on in zip(named, rows, strict=True)
+        )
         yield f"By cross-validation on the same labels: {shown}."
+    if contest.model is not None and is_probe(contest.best) and contest.cost is not None:
+        yield f"It takes {two_digits(contest.cost)}% of the compute of the model's answer."
     if contest.cheaper is not None:
         named_so, line = in_words(contest.cheaper, contest), contest.line(contest.cheaper)
-        yield f"Cheaper, and within half a standard error: {named_so}, {score(line, contest)}."
+        saves = f", saves {percent(contest.saves)} of the compute" if contest.saves else ""
+        yield f"Within half a standard error: {named_so}, {score(line, contest)}{saves}."
 
 
 def score(line: Standing, contest: Standings) -> str:
