@@ -20,7 +20,6 @@ from lastword.errors import RecordError
 from lastword.lab.evaluation.statistics import judge
 from lastword.lab.report import build, page_data
 from lastword.lab.report.build import report
-from lastword.lab.report.cost import Cost
 from lastword.records.columns import read
 from lastword.records.view import page_item, short
 from lastword.rule.theta import Theta
@@ -43,8 +42,7 @@ def records():
 @pytest.fixture(scope="module")
 def written(records, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
-    costs = (Cost("org/model-a", "truthfulqa", 12, 0.1, 0.1, 0.2, 2.0, np.nan, 2.0),)
-    return build.write(cells_of(records), THETA, folder, costs, with_paper=True)
+    return build.write(cells_of(records), THETA, folder, with_paper=True)
 
 
 @pytest.fixture(scope="module")
@@ -150,8 +148,8 @@ def test_texts_of_records_are_not_markup_and_only_the_script_may_run(index, reco
 
 def test_a_report_contains_all_tables_and_figures(written):
     names = {path.name for path in written.paths}
-    drawn = "regimes worked-example ablation per-model cost".split()
-    tables = "cells per-model ablation sweeps cost against-paper".split()
+    drawn = "regimes worked-example ablation per-model".split()
+    tables = "cells per-model ablation sweeps against-paper".split()
     assert {f"{stem}.{ending}" for stem in drawn for ending in ("pdf", "svg")} <= names
     assert {f"{stem}.{ending}" for stem in tables for ending in ("md", "csv")} <= names
     assert all(path.stat().st_size for path in written.paths)

@@ -2,25 +2,13 @@
 
 import csv
 import io
-import json
 import re
 from dataclasses import replace
 from math import inf, isnan, nan
 from types import MappingProxyType
 
 import pytest
-from drawn import bars, texts
 
-from lastword.errors import RecordError
-from lastword.lab.report.cost import (
-    PACKED,
-    PLAIN,
-    PLAIN_TRACE,
-    STAGED,
-    cost_figure,
-    cost_table,
-    read_costs,
-)
 from lastword.lab.report.published import against_paper
 from lastword.lab.report.table import Heading, ReportTable, number, to_csv, to_markdown
 from lastword.lab.report.tables import cells_table, model_means, per_model
@@ -92,56 +80,3 @@ def test_published_numbers_are_shown_next_to_the_runs():
     assert column(table, "ΔMC1")[0] == 25.0 and column(table, "ΔMC1 paper")[0] == 43.60
     assert column(table, "MC2 base paper")[0] == 39.13 and column(table, "I(M) paper")[0] == 6.54
     assert isnan(column(table, "MC1 base paper")[1])
-
-
-def benched(model, benchmark, depth, plain, packed, staged, **values):
-    seconds = {PLAIN: plain, PACKED: packed, STAGED: staged, "lm-eval hf": 9.0}
-    names = {"model": model, "benchmark": benchmark, "depth": depth}
-    return names | {"items": 10, "same_decisions": True, "seconds": seconds} | values
-
-
-def test_costs_are_ratios_of_like_to_like_in_the_order_of_depth(tmp_path):
-    slow = {PLAIN: 10.0, PACKED: 5.0, STAGED: 20.0, PLAIN_TRACE: 23.0}
-    lines = [
-        benched("deep", "a", 30, 10.0, 5.0, 20.0, seconds=slow),
-        benched("flat", "a", 12, 10.0, 10.0, 30.0),
-        benched("flat", "b", 12, 40.0, 10.0, 40.0),
-    ]
-    for place, line in enumerate(lines):
-        (tmp_path / f"{place}.json").write_text(json.dumps(line))
-    costs = read_costs(tmp_path)
-    table = cost_table(costs)
-    assert column(table, "Model") == ["flat", "flat", "deep", "Mean"]
-    assert column(table, "TRACE s/item") == pytest.approx([3, 4, 2, 3])
-    assert column(table, "Packed TRACE / plain base") == pytest.approx([3, 1, 2, 2])
-    assert column(table, "Packed TRACE / packed base") == pytest.approx([3, 4, 4, 11 / 3])
-    assert column(table, "Plain TRACE / plain base")[1:] == pytest.approx(
-        [nan, 2.3, 2.3], nan_ok=True
-    )
-    (axes,) = cost_figure(costs).axes
-    names = [label.get_text() for label in axes.get_yticklabels()]
-    assert names == ["flat (L = 12)\na", "flat (L = 12)\nb", "deep (L = 30)\na"]
-    drawn = {name: list(values) for name, values in bars(axes).items()}
-    assert drawn == {"packed base": [1.0, 1.0, 0.5], "packed TRACE": [3.0, 4.0, 2.0]}
-    assert texts(axes) == ["3.00×", "4.00×", "4.00×"]
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["", "{}", "[1]", '{"seconds": 3}']
-    + [
-        json.dumps(benched("m", "b", 3, *seconds, **values))
-        for seconds, values in (
-            ((0.0, 1.0, 1.0), {}),
-            ((1.0, 1.0, nan), {}),
-            ((1.0, 1.0, 1.0), {"items": 0}),
-            ((1.0, 1.0, 1.0), {"same_decisions": False}),
-            ((1.0, 1.0, 1.0), {"correction": "pmi@1"}),
-            ((1.0, 1.0, 1.0), {"seconds": {STAGED: 1.0, PACKED: 1.0}}),
-        )
-    ],
-)
-def test_invalid_cost_files_are_refused(tmp_path, content):
-    (tmp_path / "x.json").write_text(content)
-    with pytest.raises(RecordError, match=r"x\.json"):
-        read_costs(tmp_path / "x.json")

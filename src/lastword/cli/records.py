@@ -49,10 +49,6 @@ def ablate(
 def report(
     runs: opt.Runs,
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("report"),
-    bench: Annotated[
-        Path | None,
-        typer.Option(help="File of `lastword bench --out`; adds the cost table and figure."),
-    ] = None,
     against_paper: Annotated[
         bool, typer.Option("--against-paper", help="Compare the cells with the paper's.")
     ] = False,
@@ -63,7 +59,7 @@ def report(
         from lastword.records.info import read_runs, uncertain_branches
         from lastword.records.store import unfinished
 
-        output = build(runs, out, bench=bench, with_paper=against_paper)
+        output = build(runs, out, with_paper=against_paper)
         warnings = [*unfinished(runs), *uncertain_branches(read_runs(runs).values())]
     for warning in warnings:
         say(f"lastword: {warning}")

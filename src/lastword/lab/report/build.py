@@ -12,7 +12,6 @@ from lastword.lab.evaluation.statistics import judge, verdict_lines
 from lastword.lab.report import (
     ablation,
     comparison,
-    cost,
     dependence,
     draw,
     figures,
@@ -36,37 +35,27 @@ class Output(NamedTuple):
     verdicts: list[str]
 
 
-def report(
-    runs: Path,
-    out: Path,
-    *,
-    bench: Path | None = None,
-    with_paper: bool = False,
-) -> Output:
+def report(runs: Path, out: Path, *, with_paper: bool = False) -> Output:
     """Write `tables/`, `figures/` and `index.html` under `out`.
 
     Args:
         runs: Results folder of `lastword eval`, at any level.
         out: Folder to write to.
-        bench: Output of `lastword bench --out`, for the cost table and figure.
         with_paper: True to compare the cells with the published grid.
 
     Raises:
-        RecordError: No records, records of different settings, no timings, or a folder that
-            cannot be written.
+        RecordError: No records, records of different settings, or a folder that cannot be written.
     """
     cells = read_cells(runs)
     theta = one_theta(read_runs(runs).values())
-    costs = [] if bench is None else cost.read_costs(bench)
     compared = comparison.comparison_tables(comparison.read_comparisons(runs, cells))
-    return write(cells, theta, out, costs, with_paper=with_paper, last=compared)
+    return write(cells, theta, out, with_paper=with_paper, last=compared)
 
 
 def write(
     cells: Sequence[Cell],
     theta: Theta,
     out: Path,
-    costs: Sequence[cost.Cost] = (),
     *,
     with_paper: bool = False,
     last: Sequence[ReportTable] = (),
@@ -85,14 +74,12 @@ def write(
         tables.calibrations(summaries),
         *by_rule,
         *last,
-        *([cost.cost_table(costs)] if costs else []),
     ]
     drawings = [
         figures.regimes(cells, theta),
         figures.worked_example(cells, theta),
         figures.per_model(means),
         ablated,
-        cost.cost_figure(costs) if costs else None,
     ]
     drawn = [drawing for drawing in drawings if drawing is not None]
     views = [CellReport(*row) for row in zip(summaries, judgements, tests, strict=True)]
