@@ -40,7 +40,7 @@ def serve(
     ] = None,
     loading: opt.Loading,
 ) -> None:
-    """Answer questions over HTTP: decisions, chat and corrections (/docs lists all routes)."""
+    """Answer questions over HTTP: decisions, chat, corrections (/openapi.json has all routes)."""
     settings = replace(settings, **read_pairs("--limits", limits, Settings, LIMITS))
     questions = [settings.questions] if settings.questions else []
     options = load_options(model, loading, answers, questions)

@@ -15,7 +15,6 @@ from lastword.service.dialect import NO_DIALECT, Dialect
 from lastword.service.dialects import DIALECTS
 from lastword.service.guard import Guard
 from lastword.service.log import Log
-from lastword.service.pages import add_reference
 from lastword.service.refusal import Refusal
 from lastword.service.schema import invalid
 from lastword.service.service import Service
@@ -42,7 +41,6 @@ def create_app(
         dependencies=[Depends(HTTPBearer(auto_error=False))] if service.settings.token else [],
     )
     app.state.service = service
-    add_reference(app)
     add_dialects(app, DIALECTS)
     return app
 

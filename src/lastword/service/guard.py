@@ -94,7 +94,7 @@ class Guard:
         if route not in PROBES:
             self._check_sender(headers, route == LABELS)
         if route == "other":
-            raise Refusal("not_found", "no such route; /docs lists them")
+            raise Refusal("not_found", "no such route; /openapi.json lists them")
         if scope["method"] != "POST" and headers.get("content-length", "0") != "0":
             raise Refusal("invalid_body", f"{scope['method']} takes no body")
         if self._traffic.draining and route not in PROBES:

@@ -25,22 +25,13 @@ def _encodable(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(_encodable)]
 _KEY = r"^[^\x00]*$"  # Postgres takes no NUL, and no long text into an index
-_EXAMPLE: Object = {
-    "prompt": "Where is the lake of Oru?",
-    "candidates": ["in the north", "in the south", "in the hills"],
-}
 
 
-class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examples": [_EXAMPLE]}):
+class ItemBody(BaseModel, strict=True, extra="forbid"):
     """One prompt with its candidate answers."""
 
     prompt: Text = Field(description="Text before the answer, which may be empty.")
-    candidates: list[Text] = Field(
-        min_length=1,
-        max_length=MOST_ENTRIES,
-        fail_fast=True,
-        description="The answers to choose from.",
-    )
+    candidates: list[Text] = Field(min_length=1, max_length=MOST_ENTRIES, fail_fast=True)
     id: Text | int | None = Field(None, description="Your name for the item; comes back.")
     separator: Text = Field(" ", description="Between prompt and candidate.")
     full: bool = Field(False, description="Read every depth and T, and return them.")
@@ -69,12 +60,7 @@ class BatchBody(BaseModel, strict=True, extra="forbid"):
     items: list[ItemBody] = Field(min_length=1, fail_fast=True, description="The items.")
 
 
-class FeedbackBody(
-    BaseModel,
-    strict=True,
-    extra="forbid",
-    json_schema_extra={"examples": [{"id": "0f8fad5bd9cb469fa16570867728950e", "right": 1}]},
-):
+class FeedbackBody(BaseModel, strict=True, extra="forbid"):
     """The right candidate of an answer."""
 
     id: Text = Field(min_length=1, pattern=_KEY, description="The answer's `feedback_id`.")
@@ -126,5 +112,5 @@ def _wrong(detail: Object) -> str:
     if detail["type"] == "json_invalid":
         return f"{detail['msg']}: {detail['ctx']['error']}"
     if detail["type"] == "extra_forbidden":
-        return "this key is not known; /docs lists the known ones"
+        return "this key is not known; /openapi.json lists the known ones"
     return str(detail["msg"]).removeprefix("Value error, ")

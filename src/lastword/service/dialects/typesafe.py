@@ -19,20 +19,10 @@ from lastword.service.schema import Json, Object, Text
 from lastword.text.question import Predicate
 
 ALIAS = "jev-latest"  # the default model of its clients
-_EXAMPLE: Object = {
-    "model": ALIAS,
-    "state": "Where is the lake of Oru?",
-    "questions": {
-        "place": {"type": "noul", "instructions": "Does it ask for a place?"},
-        "about": {"type": "choice", "criteria": {"lakes": "water", "goods": "things sold"}},
-    },
-}
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
-class SystemOneBody(
-    BaseModel, strict=True, extra="ignore", json_schema_extra={"examples": [_EXAMPLE]}
-):
+class SystemOneBody(BaseModel, strict=True, extra="ignore"):
     """A state and named questions about it."""
 
     model: Text = Field(description=f"The model's name here, or `{ALIAS}`.")

@@ -16,11 +16,6 @@ from lastword.service.limits import MOST_ENTRIES
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Object, Text
 
-_QUESTION = "Where is the lake of Oru?"
-_CHAT: Object = {
-    "messages": [{"role": "user", "content": _QUESTION}],
-    "structured_outputs": {"choice": ["in the north", "in the south"]},
-}
 _SYSTEM = ("system", "developer")
 
 
@@ -60,7 +55,7 @@ class StreamOptions(BaseModel, strict=True, extra="forbid"):
     include_usage: bool | None = Field(None, description="Count the tokens at its end.")
 
 
-class ChatBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examples": [_CHAT]}):
+class ChatBody(BaseModel, strict=True, extra="forbid"):
     """A conversation and a list of options: a decision about the user's text."""
 
     messages: list[Message] = Field(min_length=1, max_length=MOST_ENTRIES, fail_fast=True)

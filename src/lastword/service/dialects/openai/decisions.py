@@ -23,23 +23,8 @@ from lastword.service.questions import Usage, answer
 from lastword.service.schema import Json, Object, Text
 from lastword.text.question import Choice, Predicate, Score, Single
 
-_EXAMPLE: Object = {
-    "model": "lastword/demo-organism",
-    "input": "Where is the lake of Oru?",
-    "questions": [
-        {"type": "predicate", "name": "place", "instructions": "It asks for a place."},
-        {
-            "type": "choice",
-            "instructions": "What is it about?",
-            "choices": [{"value": "lakes"}, {"value": "goods", "description": "things sold"}],
-        },
-    ],
-}
 
-
-class DecisionBody(
-    BaseModel, strict=True, extra="forbid", json_schema_extra={"examples": [_EXAMPLE]}
-):
+class DecisionBody(BaseModel, strict=True, extra="forbid"):
     """An input and questions about it."""
 
     model: Text = Field(description="The model's name here.")
