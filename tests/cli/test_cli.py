@@ -162,3 +162,12 @@ def test_progress_is_shown_on_a_terminal_after_a_second_and_changes_nothing(caps
 def test_control_characters_are_escaped():
     assert printable("a\x1b[31mb\u202ec\n") == "a\\x1b[31mb\\u202ec\\n"
     assert printable("naïve 東京 [bold]") == "naïve 東京 [bold]"
+
+
+def test_a_full_disk_is_one_line(run, monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("typer.echo", refuse)
+    code, _, err = run("invariant", "lastword/demo-organism")
+    assert (code, err) == (1, "lastword: No space left on device: make room, and run it again\n")

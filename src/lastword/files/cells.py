@@ -18,11 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 def cell_text(value: Any) -> str:
-    """Return a cell as text: a missing value is empty, and a whole number has no decimal point.
-
-    Raises:
-        InputError: Bytes that are not UTF-8.
-    """
+    """Return a cell as text: a missing value is empty, and a whole number has no decimal point."""
     if isinstance(value, str):
         return value
     if isinstance(value, bytes):
@@ -125,11 +121,7 @@ def _value(label: str) -> float | str:
 
 
 def unique_names(names: Sequence[Any]) -> list[str]:
-    """Return the names of a table's columns as text; a blank name becomes `column 3`, by position.
-
-    Raises:
-        ValueError: Two columns have one name.
-    """
+    """Return names of columns as text, blank ones by position; ValueError if two are equal."""
     texts = [cell_text(n) for n in names]
     texts = [text if text.strip() else f"column {n}" for n, text in enumerate(texts, start=1)]
     for name, count in Counter(texts).most_common(1):

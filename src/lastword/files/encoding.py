@@ -6,12 +6,7 @@ from lastword.errors import InputError
 
 
 def decode(raw: bytes, encoding: str | None = None) -> tuple[str, str]:
-    """Return a file's text, and the usual name of its encoding.
-
-    Raises:
-        ValueError: It is in another encoding; the message has line and byte.
-        InputError: No encoding has that name.
-    """
+    """Return a file's text, and the name of its encoding; a ValueError names the wrong byte."""
     marked = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     name = encoding or ("UTF-16" if marked else "UTF-8")
     try:

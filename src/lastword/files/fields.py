@@ -28,12 +28,7 @@ Text = Annotated[str, Strict(), AfterValidator(_readable)]
 
 
 def first_fault(error: ValidationError, names: Sequence[str] = ()) -> str:
-    """Return the first fault that pydantic found: its place, what was expected, and what came.
-
-    Args:
-        error: As pydantic raised it.
-        names: The names of the fields in order, for positional arguments and unknown names.
-    """
+    """Return the first fault that pydantic found, given the names of the fields in order."""
     fault = error.errors(include_url=False)[0]
     loc = [*fault["loc"]]
     if loc and isinstance(loc[0], int) and names:

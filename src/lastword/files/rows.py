@@ -29,13 +29,7 @@ _SEP = re.compile(r'\s*"?sep=(.)"?\1*[ \t]*(\r\n|\r|\n)', re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Row:
-    """One row.
-
-    Attributes:
-        place: Its place for messages, such as `line 3` or `row 3`, counted from 1.
-        value: The decoded value; an object in most files.
-        error: The reason why it cannot be decoded; None if it can.
-    """
+    """One row: its place for messages, and its value, or why it cannot be decoded."""
 
     place: str
     value: Any = None
@@ -47,12 +41,8 @@ def read_rows(
 ) -> list[Row]:
     """Return the rows of a table, a Parquet file or, by default, JSON.
 
-    Blank lines and a byte-order mark are skipped. The cell of a table is a text or None.
-
-    Args:
-        path: The file; its ending determines the format, and `-` is standard input.
-        say: Function that gets messages about guesses, and about contents that are not read.
-        encoding: Encoding of the file; UTF-8, or UTF-16 with a byte-order mark, if left out.
+    Blank lines and a byte-order mark are skipped. The cell of a table is a text or None. The file's
+    ending determines the format, and `-` is standard input. `say` gets messages about guesses.
 
     Raises:
         InputError: The file cannot be read, or two of its columns have one name.
@@ -74,11 +64,7 @@ def read_rows(
 
 
 def stream_rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a file; those of standard input, one JSON object per line, as they come.
-
-    Raises:
-        InputError: As `read_rows`.
-    """
+    """Yield the rows of a file; those of standard input, one JSON object per line, as they come."""
     if path != STANDARD_INPUT:
         yield from read_rows(path)
         return
@@ -179,11 +165,7 @@ def _delimiter(text: str, usual: str) -> str:
 
 
 def read_objects(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a table or of a JSON file.
-
-    Raises:
-        InputError: It cannot be read, or a row has an error.
-    """
+    """Return the rows of a table or of a JSON file; InputError if one has an error."""
     rows = require_rows(read_rows(path), path)
     if bad := [row for row in rows if row.error is not None]:
         raise InputError(f"cannot read {path}: {bad[0].place}: {bad[0].error}")
@@ -191,11 +173,7 @@ def read_objects(path: Path) -> list[dict[str, Any]]:
 
 
 def require_rows(rows: Sequence[Row], path: Path) -> list[Row]:
-    """Return the rows, in which other values than objects become errors.
-
-    Raises:
-        InputError: There is no row, or all of them have errors.
-    """
+    """Return the rows, without other values than objects; InputError if none is left."""
     if not rows:
         expected = "a header and rows" if is_table(path) else _FORM
         raise InputError(f"{path} has no rows; expected {expected}")

@@ -39,7 +39,6 @@ def from_json(text: str | bytes) -> Any:
 
     Raises:
         ValueError: It is not JSON (a `json.JSONDecodeError`), or a number is too long or too large.
-        RecursionError: Its brackets are too deep.
     """
     return json.loads(text, object_pairs_hook=_unique, parse_float=_finite)
 

@@ -9,12 +9,9 @@ from lastword.files.cells import cell_text, read_cell, unique_names
 
 
 def workbook(path: Path, say: Callable[[str], None]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield each row with text, with its number after the row of names.
+    """Yield each row with text, numbered from the row of names; ValueError if there is none.
 
     The first row with text has the names; cells to the right of them are ignored.
-
-    Raises:
-        ValueError: Not a workbook, damaged, without cells, or two columns of one name.
     """
     from openpyxl import load_workbook
 

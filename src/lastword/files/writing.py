@@ -16,9 +16,6 @@ def open_whole(path: Path) -> Iterator[BinaryIO]:
 
     If the block or the disk fails, `path` stays as it was. A killed process leaves a temporary file
     beside it, named `.NAME.*.tmp`.
-
-    Raises:
-        OSError: The disk is full or refuses.
     """
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")  # one per writer
     try:
@@ -33,11 +30,7 @@ def open_whole(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file completely or not at all.
-
-    Raises:
-        OSError: The disk is full or refuses.
-    """
+    """Write a file completely or not at all."""
     with open_whole(path) as file:
         file.write(content)
 

@@ -145,11 +145,7 @@ def _require_unchanged(tokenizer: Tokenizer, template: str, chat: Chat) -> None:
 
 
 def require_settled(tokenizer: Tokenizer, chat: Chat | None = None) -> None:
-    """Turn off a tokenizer's sampling, and try its chat template if there is a chat.
-
-    Raises:
-        InputError: The template does not write a text unchanged and once.
-    """
+    """Turn off a tokenizer's sampling, and try its chat template if there is a chat."""
     model: Any = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
     if getattr(model, "dropout", None):
         model.dropout = None

@@ -160,11 +160,7 @@ _KEYS = [field.name for field in fields(Item) if field.name != "literal"]
 
 
 def as_item(value: Any, place: int) -> Item:
-    """Return an item from an `Item`, a dictionary, a row, or (prompt, candidates).
-
-    Raises:
-        ItemError: It is none of these, or not a valid item.
-    """
+    """Return an item from an `Item`, a dictionary, a row or (prompt, candidates)."""
     if isinstance(value, Item):
         return value
     if isinstance(value, tuple) and len(value) == 2:
@@ -179,11 +175,7 @@ def as_item(value: Any, place: int) -> Item:
 
 
 def rows_of(items: Any) -> Iterator[Any]:
-    """Yield the rows of a pandas or Polars frame, or the elements of another source.
-
-    Raises:
-        InputError: A dictionary, or a frame with two columns of one name.
-    """
+    """Yield the rows of a pandas or Polars frame, or the elements of another source."""
     import narwhals
 
     if isinstance(items, Mapping):

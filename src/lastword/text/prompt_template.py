@@ -62,11 +62,7 @@ class Template:
 
     @classmethod
     def from_file(cls, path: Path) -> "Template":
-        """Return a user's template; its version is the digest of its text.
-
-        Raises:
-            InputError: The file cannot be read as UTF-8 text.
-        """
+        """Return a user's template; its version is the digest of its text."""
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:

@@ -188,16 +188,11 @@ _KINDS = {kind.__name__.lower(): kind for kind in (Choice, Multi, Predicate, Sco
 
 
 def question_from(value: Any, name: str) -> Question:
-    """Return a question from its JSON.
+    """Return a question from its JSON; an InputError has its name.
 
-    Args:
-        value: An object with `type` (`choice`, `multi`, `predicate`, `score`), `instructions`, and
-            `choices`, `levels`, or `yes` and `no`; a choice may have `abstain`. Each choice is a
-            text, a boolean, an integer, or an object with `value` and `description`.
-        name: Name of the question, for messages.
-
-    Raises:
-        InputError: It is not a question.
+    An object with `type` (`choice`, `multi`, `predicate`, `score`), `instructions`, and `choices`,
+    `levels`, or `yes` and `no`; a choice may have `abstain`. Each choice is a text, a boolean, an
+    integer, or an object with `value` and `description`.
     """
     if not isinstance(value, Mapping):
         raise InputError(f"question {name!r} is {shown(value)}, expected an object")

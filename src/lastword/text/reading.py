@@ -23,18 +23,9 @@ def read_items(
 ) -> list[Item | ItemError]:
     """Return each row of a file as an item, or as an error with its place.
 
-    An item without an id gets its index as id, counted from 1. In CSV and TSV, `candidates` is a
-    JSON list, or each candidate has a column (`candidate_1`, `candidate_2`, ...). Empty cells are
-    ignored.
-
-    Args:
-        path: JSON lines, a JSON array, CSV, TSV, Excel or Parquet, by its ending; `-` for standard
-            input.
-        say: Function that gets messages about guesses.
-        encoding: Encoding of the file; UTF-8 if left out.
-
-    Raises:
-        InputError: The file cannot be read.
+    An item without an id gets its place as id. In CSV and TSV, `candidates` is a JSON list, or each
+    candidate has a column (`candidate_1`, `candidate_2`, ...). Empty cells are ignored. The
+    arguments are those of `read_rows`.
     """
     path = Path(path)
     table = is_table(path)
@@ -42,11 +33,7 @@ def read_items(
 
 
 def require_items(parsed: Iterable[Item | ItemError], path: str | Path) -> list[Item]:
-    """Return all items.
-
-    Raises:
-        InputError: A row is bad, or there are no rows; the message has the first errors.
-    """
+    """Return all items; an InputError has the first bad rows."""
     parsed = list(parsed)
     errors = [p for p in parsed if isinstance(p, ItemError)]
     if errors:
