@@ -16,8 +16,8 @@ from small_encoders import write_encoder
 from topics import LABELS, TEXTS
 
 from lastword import Choice, Decider, Probe, ProbeClassifier, Tracer
+from lastword.decide import states
 from lastword.decide.questions_file import read_questions, write_questions
-from lastword.decide.states import StateCache
 from lastword.errors import InputError
 from lastword.integrations import scikit_learn
 from lastword.model.encoder import Encoder
@@ -128,11 +128,10 @@ def test_cross_validation_and_grid_search_read_no_text_twice(tracer, passes):
 
 def test_the_oldest_states_are_dropped(tracer, passes, monkeypatch):
     one = 4 * (tracer.profile.depth + 1) * tracer.profile.width
-    cache = StateCache(tracer.pooled, tracer.profile.depth, most_bytes=4 * one)
-    monkeypatch.setitem(scikit_learn._STATES, tracer, cache)
+    monkeypatch.setattr(states, "MOST_BYTES", 4 * one)
     classifier = ProbeClassifier(tracer, poolings=("mean",)).fit(TEXTS, LABELS)
     classifier.predict(TEXTS[-4:])
-    assert len(passes) == len(TEXTS) and len(cache._states) == 4
+    assert len(passes) == len(TEXTS) and len(scikit_learn._STATES[tracer]) == 4
     classifier.predict(TEXTS[:1])
     assert len(passes) == len(TEXTS) + 1
 

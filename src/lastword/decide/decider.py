@@ -215,10 +215,6 @@ class Decider:
             description["correction"] = self.correction.name
         return description
 
-    def __sklearn_clone__(self) -> "Decider":
-        """Return itself: clones of a scikit-learn estimator share the model."""
-        return self
-
     def correct(
         self,
         prompt: str | Sequence[Mapping[str, str]],
@@ -239,12 +235,11 @@ class Decider:
         methods: Mapping[str, Method] | None = None,
         *,
         blind: Blind = "base",
-        ahead: int = 1024,
-        on_error: OnError = "raise",
+        **options: Any,
     ) -> Iterator[Any]:
         """Yield decisions in order, limited by the certificate; see `Tracer.correct_many`."""
         decide = partial(self.tracer.correct_encoded, scope=self.scope(read, blind, methods))
-        return answered(items, self.encode, decide, ahead, on_error)
+        return answered(items, self.encode, decide, **options)
 
     def scope(
         self,

@@ -1,6 +1,6 @@
 """Texts -> passages and pooled states, as probes read them at a question's prompt."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
@@ -9,33 +9,13 @@ from jaxtyping import Float
 from lastword.decide.item import render
 from lastword.decide.tracer import Tracer, not_finite
 from lastword.errors import ItemError
-from lastword.model.backbone import Pooled
 from lastword.model.encoder import Encoder
 from lastword.probes.state import OWN, Pooling
 from lastword.text.prompt_template import Template
 from lastword.text.question import Question
 from lastword.text.tokens import Passage
 
-Read = Callable[[Sequence[Passage], Sequence[int]], Pooled]
-
-
-class StateCache:
-    """The states of passages at every layer, read once; above `most_bytes` the oldest go."""
-
-    def __init__(self, read: Read, depth: int, most_bytes: int = 2**30) -> None:
-        self._read, self._layers, self._most_bytes = read, range(depth + 1), most_bytes
-        self._states: dict[Passage, np.ndarray] = {}
-
-    def pooled(self, passages: Sequence[Passage], layers: Sequence[int]) -> Pooled:
-        """Return the states of passages at some layers [passages, layers, width]."""
-        # All layers are read whichever are requested: a later call may need the others.
-        if new := [one for one in dict.fromkeys(passages) if one not in self._states]:
-            self._states |= zip(new, self._read(new, self._layers), strict=True)
-        states = np.stack([self._states[one][list(layers)] for one in passages])
-        size = next(iter(self._states.values())).nbytes
-        for passage in [*self._states][: max(0, len(self._states) - self._most_bytes // size)]:
-            del self._states[passage]
-        return states
+MOST_BYTES = 2**30  # of the states that are known
 
 
 def read_passages(
@@ -64,9 +44,11 @@ def read_states(
     question: Question,
     template: Template,
     poolings: Sequence[Pooling] = (OWN,),
-    cache: StateCache | None = None,
+    known: dict[Passage, np.ndarray] | None = None,
 ) -> Float[np.ndarray, "texts layers poolings width"]:
     """Return the pooled states of some texts at every layer, for a fit.
+
+    The states of passages that are `known` are not read; the others are added to them.
 
     Raises:
         ItemError: A text cannot be read.
@@ -81,7 +63,14 @@ def read_states(
             raise error
     passages = [one for one in every if isinstance(one, Passage)]
     layers = range(source.profile.depth + 1)
-    states = (source if cache is None else cache).pooled(passages, layers)
+    if known is None:
+        states = source.pooled(passages, layers)
+    else:
+        if new := [one for one in dict.fromkeys(passages) if one not in known]:
+            known |= zip(new, source.pooled(new, layers), strict=True)
+        states = np.stack([known[one] for one in passages])
+        for oldest in [*known][: max(0, len(known) - MOST_BYTES // states[0].nbytes)]:
+            del known[oldest]
     if (fault := not_finite(states, layers)) is not None:
         raise fault
     rows = states.reshape(len(texts), len(poolings), *states.shape[1:]).swapaxes(1, 2)

@@ -16,8 +16,8 @@ def answered(
     items: Iterable[Any],
     encode: Encode,
     decide: Callable[[Sequence[EncodedItem]], Iterator[Any]],
-    ahead: int,
-    on_error: OnError,
+    ahead: int = 1024,
+    on_error: OnError = "raise",
 ) -> Iterator[Any]:
     """Yield the decision on each item, or its error; see `Tracer.correct_many`."""
     first, raises = 0, on_error == "raise"

@@ -390,16 +390,6 @@ class Tracer:
         """Return itself: clones of a scikit-learn estimator share the model."""
         return self
 
-    def __repr__(self) -> str:
-        """Return one line: the model, precision and device, and the branch chosen by I(M)."""
-        profile, branch = self.profile, "mix" if self.invariant > self.theta.tau_I else "early"
-        about = f"{profile.model_type} of {profile.depth} blocks, {profile.precision}"
-        others = ", theta outside the paper" if self.theta.outside_paper else ""
-        return (
-            f"Tracer({str(self.source['model'])!r}, {about} on {profile.device}, "
-            f"I(M) = {self.invariant:.4g} ({branch} branch){others})"
-        )
-
     def _batch(self, encoded: Sequence[EncodedItem], scope: Scope, correction: Method) -> Batch:
         depths, step = scope.plan(correction.needs, self.scorer)
         encoded = [

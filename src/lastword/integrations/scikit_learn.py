@@ -1,9 +1,9 @@
 """A probe as a scikit-learn classifier of texts."""
 
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
-from weakref import WeakKeyDictionary, proxy
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Float
@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from lastword.decide.item import inputs_of, text_of
 from lastword.decide.questionnaire import Questionnaire, prepare
-from lastword.decide.states import StateCache, read_states
+from lastword.decide.states import read_states
 from lastword.decide.subject import subject_of
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
@@ -26,11 +26,12 @@ from lastword.probes.linear import Table
 from lastword.probes.probe import Probe, encoder_name, trained_digest
 from lastword.probes.state import OWN, POOLINGS, LinearProbe, Pooling, classes_of, fit_state
 from lastword.text.question import Choice, Option
+from lastword.text.tokens import Passage
 
 _TOGETHER = 256  # texts per call of the model
 
 # The states of each model; they are kept for cross-validation.
-_STATES: WeakKeyDictionary[Tracer | Encoder, StateCache] = WeakKeyDictionary()
+_STATES: WeakKeyDictionary[Tracer | Encoder, dict[Passage, np.ndarray]] = WeakKeyDictionary()
 
 Texts = Any  # an array-like of one axis: a list, a column, an array
 
@@ -154,10 +155,8 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, texts: Sequence[str], question: Choice, poolings: Sequence[Pooling]
     ) -> Float[np.ndarray, "texts layers poolings width"]:
         source, template = self._source, self._prepare(question).template
-        if (cache := _STATES.get(source)) is None:
-            read: Any = partial(type(source).pooled, proxy(source))  # keeps no model alive
-            cache = _STATES[source] = StateCache(read, source.profile.depth)
-        return read_states(source, texts, question, template, poolings, cache)
+        known = _STATES.setdefault(source, {})
+        return read_states(source, texts, question, template, poolings, known)
 
     def _prepare(self, question: Choice) -> Questionnaire:
         chat = isinstance(self._source, Tracer) and self._source.chat is not None
