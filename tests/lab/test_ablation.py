@@ -135,8 +135,8 @@ def test_rows_have_means_in_points_and_count_unrounded_regressions():
 
 def test_the_panels_show_the_rows_in_points(rows, swept):
     figure = ablation_figure(rows, swept, Theta())
-    assert [title(axes)[:3] for axes in figure.axes] == [f"({c})" for c in "abcdef"]
-    first, *others = figure.axes
+    assert [title(axes)[:3] for axes in figure.canvas.axes] == [f"({c})" for c in "abcdef"]
+    first, *others = figure.canvas.axes
     np.testing.assert_allclose([*bars(first).values()], np.transpose([r.points for r in rows]))
     assert texts(first) == [str(row.negative[0] or "") for row in rows]
     for axes, (name, effects) in zip(others, swept.items(), strict=True):

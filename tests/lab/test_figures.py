@@ -51,7 +51,7 @@ def test_the_representative_item_is_the_median_of_the_corrected_ones(records):
         gains = sorted(map(gain, decisions(fixed)))
         assert gain(chosen) == pytest.approx(gains[(len(gains) - 1) // 2])
     figure = figures.regimes(cells(records), THETA)
-    titles = [title(axes).split("\n")[0] for axes in figure.axes]
+    titles = [title(axes).split("\n")[0] for axes in figure.canvas.axes]
     assert titles == ["(a) Signed mixing", "(b) Earliest state", "(c) Decisive layer"]
 
 
@@ -63,7 +63,7 @@ def gain(record):
 def test_an_operator_without_corrections_is_named(records):
     rest = records[records["operator"] != "mix"]
     figure = figures.regimes(cells(rest), THETA)
-    assert len(figure.axes) == len(figures.regimes(cells(records), THETA).axes) - 1
+    assert len(figure.canvas.axes) == len(figures.regimes(cells(records), THETA).canvas.axes) - 1
     assert "No answer was repaired by: signed mixing." in figure.caption
     untouched = records[records.operator == "base"]
     assert figures.representative(cells(untouched), "mix") is None
@@ -72,7 +72,7 @@ def test_an_operator_without_corrections_is_named(records):
 
 def test_the_worked_example_shows_all_steps_of_an_item(records):
     record = figures.representative(cells(records), "decisive")
-    path, sharpness, gates, scores = figures.worked_example(cells(records), THETA).axes
+    path, sharpness, gates, scores = figures.worked_example(cells(records), THETA).canvas.axes
     S, layer = record.trajectory, record.decisive_layer
     ((_, x, y),) = curves(sharpness)
     np.testing.assert_allclose(y, geometry.decisiveness(S[:, 1:], THETA.eps_H))
@@ -93,7 +93,7 @@ def test_models_are_ordered_by_invariant_and_numbered_in_both_panels():
     records = synthetic_grid(3, 60)
     means = tables.model_means([summarise(cell) for cell in cells(records)])
     failed = means[0]._replace(model="org/failed", delta_mc1=np.nan, delta_mc2=np.nan)
-    usage, gains = figures.per_model([*means, failed]).axes
+    usage, gains = figures.per_model([*means, failed]).canvas.axes
     invariants = dict(zip(records["model"], records["invariant"], strict=True))
     order = [f"{m[4:]}  {i}" for i, m in enumerate(sorted(invariants, key=invariants.get), 1)]
     assert [label.get_text() for label in usage.get_yticklabels()] == order

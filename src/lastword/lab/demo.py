@@ -126,7 +126,6 @@ def answer(tracer: Tracer, questions: Sequence[Item]) -> list[Decision]:
 
 
 def _deep(record: Decision) -> bool:
-    """Return True if no layer below `FIRST_DEEP` decided."""
     layer = 0 if record.operator == "early" else record.decisive_layer
     return layer is None or layer >= FIRST_DEEP
 

@@ -67,13 +67,9 @@ class Bench:
     same_decisions: bool
 
     def ratio(self, name: str, other: str) -> float | None:
-        """Return one contender's seconds divided by another's; None if either one disagrees.
-
-        Both must agree with our sums, and staged reading must give the same decisions.
-        """
-        if not (self.agrees(name) and self.agrees(other)):
-            return None
-        return self.seconds[name] / self.seconds[other]
+        """Return one contender's seconds divided by another's; None if either one disagrees."""
+        both = self.agrees(name) and self.agrees(other)
+        return self.seconds[name] / self.seconds[other] if both else None
 
     @property
     def costs(self) -> dict[str, float | None]:

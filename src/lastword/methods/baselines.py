@@ -22,7 +22,6 @@ _BASELINE = "a baseline"
 
 
 def _base(aggregation: Aggregation, summary: str, user: str) -> None:
-    """Register the scores at depth L with an aggregation."""
     name = f"base-{aggregation}"
 
     @method(name, summary, f"the model's answer: {user}")

@@ -142,5 +142,4 @@ def _calibrated(evidence: ItemReadings, mean: Scores) -> Scores:
 
 
 def _order(candidates: Sequence[str]) -> list[int]:
-    """Return the indices of the candidates in the order of their texts."""
     return sorted(range(len(candidates)), key=candidates.__getitem__)

@@ -124,5 +124,4 @@ def _result(run: Run, resumed: int) -> RunResult:
 
 
 def _settings(work: Work) -> dict[str, Any]:
-    """Return the fields of `run.json` that do not depend on the model."""
     return work.describe() | {"packages": packages()}

@@ -54,22 +54,12 @@ Values = Sequence[float] | np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Figure:
-    """A drawn figure.
-
-    Attributes:
-        name: File name without ending.
-        caption: What it shows, for readers.
-    """
+    """A drawn figure; its name is a file name without ending."""
 
     name: str
     title: str
     caption: str
     canvas: Canvas
-
-    @property
-    def axes(self) -> list[Axes]:
-        """Its panels."""
-        return self.canvas.axes
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
@@ -120,14 +110,7 @@ def bars_inches(names: int, groups: int = 1) -> float:
 
 def label(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:
     """Write the title and the names of the axes."""
-    axes.set_title(title)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-
-
-def shares(axes: Axes) -> None:
-    """Let the vertical axis go from 0 to 1."""
-    axes.set_ylim(0, 1.03)
+    axes.set(title=title, xlabel=x, ylabel=y)
 
 
 def line(

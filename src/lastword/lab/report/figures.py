@@ -41,7 +41,7 @@ def trajectory(
     shown = view(record, theta)
     roles: list[Role] = shown["roles"]
     draw.label(axes, title, "depth", "probability among candidates")
-    draw.shares(axes)
+    axes.set_ylim(0, 1.03)
     for depth in shown["deciding"]:
         draw.rule(axes, depth, name=shown["deciding_name"] if rule is None else rule)
     for place in sorted(range(len(roles)), key=lambda i: _BEHIND.index(roles[i])):
@@ -52,7 +52,6 @@ def trajectory(
 
 
 def _keys(record: Decision) -> list[str]:
-    """Return a line of text per candidate: its letter, text and truth."""
     names = {True: " (true)", False: " (false)", None: ""}
     truths = record.truthful or [None] * len(record.candidates)
     pairs = enumerate(zip(record.candidates, truths, strict=True))
@@ -148,7 +147,6 @@ OPERATORS = {
 
 
 def _band(axes: Axes, shown: View) -> None:
-    """Shade the interior window."""
     axes.axvspan(*shown["window"], color=LOOKS["window"].light, zorder=0, linewidth=0)
 
 
@@ -167,18 +165,13 @@ def _sharpness(axes: Axes, record: Decision, shown: View, theta: Theta) -> None:
 
 def _gates(axes: Axes, shown: View) -> None:
     draw.label(axes, "(c) Gates")
-    _bare(axes)
+    axes.set_axis_off()
+    axes.set(xlim=(0, 1), ylim=(0, 1))
     for place, (name, compared, holds) in enumerate(shown["gates"]):
         role: Role = "truthful" if holds else "alarm"
         mark = "✓" if holds else "✗"
         at = (0.04, 0.78 - 0.22 * place)
         draw.note(axes, f"{mark} {name}: {compared}", at, (0, 0), role, fontsize=9)
-
-
-def _bare(axes: Axes) -> None:
-    axes.set_axis_off()
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1)
 
 
 def _before_after(axes: Axes, answer: Decision) -> None:
@@ -189,7 +182,7 @@ def _before_after(axes: Axes, answer: Decision) -> None:
     draw.bars(axes, [letter(place) for place in range(len(answer.candidates))], groups)
     before, after = (geometry.margin(u) for u in (answer.base_scores, answer.scores))
     draw.label(axes, f"(d) Margin {before:.2f} → {after:.2f} nats", "candidate", "probability")
-    draw.shares(axes)
+    axes.set_ylim(0, 1.03)
 
 
 def subject(record: Decision | Mapping[Any, Any], limit: int = 60) -> str:

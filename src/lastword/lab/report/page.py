@@ -99,7 +99,6 @@ def _standfirst(grid: GridStatistics, summaries: Sequence[Summary]) -> str:
 
 
 def _facts(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
-    """Return the names and values of what the page counts."""
     counts = sum((s.counts for s in summaries), CellCounts(0))
     facts = {
         "models": len({s.model for s in summaries}),
