@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from weakref import WeakSet
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -58,38 +57,6 @@ def no_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     from lastword.model.named import PUBLISHED
 
     monkeypatch.setitem(PUBLISHED, "minilm", replace(PUBLISHED["minilm"], name="not-fetched"))
-
-
-# Results of the check at load for the embedded models, by weights and attention.
-CHECKED: dict[tuple[Any, ...], Any] = {}
-
-
-@pytest.fixture(autouse=True)
-def embedded_models_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check an embedded model once per weights, since each check takes 0.4 s."""
-    if "lastword.model.backend" not in sys.modules:
-        return
-    from lastword.model import check, embedded
-    from lastword.model.weights.identity import tensors_digest
-
-    load, real, ours = embedded.load, check.check, WeakSet[Any]()
-
-    def loaded(name: str = "organism") -> Any:
-        model, tokenizer = load(name)
-        ours.add(model)
-        return model, tokenizer
-
-    def checked(backbone: Any, readout: Any, attention: str = "auto") -> Any:
-        if backbone.model not in ours:
-            return real(backbone, readout, attention)
-        weights = tensors_digest(backbone.model.state_dict())
-        key = attention, backbone.attention, readout._direct is None, weights
-        if key not in CHECKED:
-            CHECKED[key] = real(backbone, readout, attention)
-        return CHECKED[key]
-
-    monkeypatch.setattr(embedded, "load", loaded)
-    monkeypatch.setattr(check, "check", checked)
 
 
 def pytest_configure(config: pytest.Config) -> None:
