@@ -1,9 +1,10 @@
 """I(M) in its eight variants beside the published values, and what each variant decides.
 
-    python experiments/invariants.py
+    python experiments/invariants.py [--models grid.csv]
 
-It reads five tensors of each of the paper's models from the hub. A model that cannot be fetched has
-empty cells. The gains by variant are those of the stored records of the evidence. The result is
+It reads five tensors of each of the paper's models, from the hub or from the local copies in a
+table as `lastword paper --models` takes it. A model that cannot be fetched has empty cells. The
+gains by variant are those of the stored records of the evidence. The result is
 `results/invariants.md`.
 """
 
@@ -16,8 +17,9 @@ import numpy as np
 
 from lastword import Theta, TraceError
 from lastword.cli.invariant import read_factors
+from lastword.lab.paper import read_grid
 from lastword.lab.report.ablation import deltas
-from lastword.lab.report.published import checkpoints, read_published
+from lastword.lab.report.published import paper_model, read_published
 from lastword.lab.report.table import number
 from lastword.records.cells import mean_defined, read_cells
 from lastword.records.readings import AblatedRule, Readings, read
@@ -36,16 +38,14 @@ THETA = Theta()
 def main() -> None:
     """Write the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.parse_args()
+    parser.add_argument("--models", type=Path, help="table of local copies")
+    models = parser.parse_args().models
     sections = [
         "# I(M) and T in their variants",
         "`python experiments/invariants.py` writes this page. Variants of I(M): rows of the "
         "weights, block, norm. An empty cell: the model could not be fetched.",
         "## I(M) of the paper's models",
-        table(
-            ["model", "published", *VARIANTS],
-            published_rows({n: row["model"] for n, row in checkpoints().items()}),
-        ),
+        table(["model", "published", *VARIANTS], published_rows(models)),
         "## The branch of the measured models, and its gain",
         "Gains in MC1 and MC2, in points: means over the datasets whose stored records have every "
         "variant, if all scalar items are decided by `mix`, and if all by `early`.",
@@ -67,13 +67,14 @@ def table(heads: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def published_rows(models: Mapping[str, str]) -> Iterator[list[str]]:
+def published_rows(models: Path | None) -> Iterator[list[str]]:
     """Yield the published I(M) of each of the paper's models, and I(M) in each variant."""
+    options = {paper_model(str(one.alias)): one for one in read_grid(models)}
     for cell in read_published()["truthfulqa"]:
         values: Mapping[str, float] = {}
-        if (model := models.get(cell.model)) is not None:
+        if (one := options.get(cell.model)) is not None:
             try:
-                values = read_factors(model).readings
+                values = read_factors(str(one.model), one.revision).readings
             except (TraceError, OSError) as error:
                 print(f"{cell.model}: {error}")
         ours = [f"{values[name]:.2f}" if name in values else "" for name in VARIANTS]

@@ -121,6 +121,7 @@ WITH_MODEL = {
     "decide": (*MODEL, "--questions", "questions.yaml", "--text", "a"),
     "invariant": ("lastword/demo-organism",),
     "eval": (*MODEL, "--benchmark", "demo"),
+    "paper": (),
     "merge": ("runs",),
     "report": ("runs",),
     "ablate": ("runs",),

@@ -34,6 +34,7 @@ from lastword.cli.mcp import mcp
 from lastword.cli.monitor import monitor
 from lastword.cli.options import with_groups
 from lastword.cli.output import printable
+from lastword.cli.paper import paper
 from lastword.cli.records import ablate, merge, report
 from lastword.cli.try_ import try_
 from lastword.errors import TraceError, missing_package
@@ -42,7 +43,7 @@ from lastword.files.wording import shorten
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Your task": (label, try_, decide, certify, monitor),
     "Start": (demo, get, doctor),
-    "Research": (correct, eval_, report, ablate, compare, bench, invariant, lm_eval),
+    "Research": (correct, eval_, paper, report, ablate, compare, bench, invariant, lm_eval),
     "The rest": (merge, models, export, feedback, mcp),
 }
 if find_spec("lastword.service"):  # a leaf: everything else works without it

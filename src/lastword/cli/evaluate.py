@@ -88,7 +88,10 @@ def eval_(
     results: list[RunResult] = []
     for options in models:
         if cluster is None:
-            results += _here(options, works, out, part)
+            for outcome in evaluate(options, works, out, part):
+                if isinstance(outcome, Exception):
+                    raise outcome
+                results.append(outcome)
         else:
             results += _on_cluster(cluster, options, works, out)
     _summary([result.cell for result in results], json)
@@ -120,16 +123,23 @@ def read_benchmarks(
     return work
 
 
-def _here(
-    model: DecideOptions, works: "Sequence[Work]", out: Path, shard: "Shard"
-) -> "Iterator[RunResult]":
-    """Run one model on benchmarks; it is loaded only if a cell lacks records."""
+def evaluate(
+    model: DecideOptions, works: "Iterable[Work]", out: Path, shard: "Shard | None" = None
+) -> "Iterator[RunResult | Exception]":
+    """Run one model on benchmarks, and yield each cell's result or error.
+
+    The model is loaded only if a cell lacks records.
+    """
     decider: Decider | None = None
     for work in works:
-        if (result := _finished(model, work, out, shard)) is None:
-            decider = decider or load_decider(model)
-            result = evaluated(decider, work, out, shard)
-        yield result
+        try:
+            outcome: RunResult | Exception | None = _finished(model, work, out, shard)
+            if outcome is None:
+                decider = decider or load_decider(model)
+                outcome = evaluated(decider, work, out, shard)
+        except Exception as error:
+            outcome = error
+        yield outcome
 
 
 def _finished(

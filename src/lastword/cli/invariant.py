@@ -30,7 +30,7 @@ def invariant(
     _print(model, factors, json)
 
 
-def read_factors(model: str) -> "Factors":
+def read_factors(model: str, revision: str | None = None) -> "Factors":
     """Return the factors of I(M); models without safetensors of their own are loaded for this."""
     from lastword.model.weights.identity import is_adapter
     from lastword.model.weights.invariant import model_invariant, read_invariant
@@ -42,9 +42,9 @@ def read_factors(model: str) -> "Factors":
         from lastword.model.options import LoadOptions
 
         quiet()
-        options = LoadOptions(model, device="cpu")
+        options = LoadOptions(model, revision=revision, device="cpu")
         return model_invariant(loading.load(options).model, theta=Theta(), readings=True)
-    return read_invariant(model, theta=Theta(), readings=True)
+    return read_invariant(model, theta=Theta(), revision=revision, readings=True)
 
 
 def _print(model: str, factors: "Factors", as_json: bool) -> None:

@@ -1,7 +1,7 @@
 """Commands that read stored records, without a model: `ablate`, `report` and `merge`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -54,17 +54,24 @@ def report(
     ] = False,
 ) -> None:
     """Write every table and figure of the paper, and a page that shows each item."""
+    for path in write_report(runs, out, with_paper=against_paper):
+        typer.echo(path)
+
+
+def write_report(runs: Path, out: Path, **options: Any) -> list[Path]:
+    """Write the report of records, print its warnings and verdicts, and return its files."""
     with waiting("writing the report"):
         from lastword.lab.report.build import report as build
         from lastword.records.info import read_runs, uncertain_branches
         from lastword.records.store import unfinished
 
-        output = build(runs, out, with_paper=against_paper)
+        output = build(runs, out, **options)
         warnings = [*unfinished(runs), *uncertain_branches(read_runs(runs).values())]
     for warning in warnings:
         say(f"lastword: {warning}")
-    for line in (*map(printable, output.verdicts), *output.paths):
-        typer.echo(line)
+    for line in output.verdicts:
+        typer.echo(printable(line))
+    return output.paths
 
 
 def merge(

@@ -35,13 +35,16 @@ class Output(NamedTuple):
     verdicts: list[str]
 
 
-def report(runs: Path, out: Path, *, with_paper: bool = False) -> Output:
+def report(
+    runs: Path, out: Path, *, with_paper: bool = False, leading: Sequence[ReportTable] = ()
+) -> Output:
     """Write `tables/`, `figures/` and `index.html` under `out`.
 
     Args:
         runs: Results folder of `lastword eval`, at any level.
         out: Folder to write to.
         with_paper: True to compare the cells with the published grid.
+        leading: Tables that come before those of the records.
 
     Raises:
         RecordError: No records, records of different settings, or a folder that cannot be written.
@@ -49,7 +52,7 @@ def report(runs: Path, out: Path, *, with_paper: bool = False) -> Output:
     cells = read_cells(runs)
     theta = one_theta(read_runs(runs).values())
     compared = comparison.comparison_tables(comparison.read_comparisons(runs, cells))
-    return write(cells, theta, out, with_paper=with_paper, last=compared)
+    return write(cells, theta, out, with_paper=with_paper, leading=leading, last=compared)
 
 
 def write(
@@ -58,6 +61,7 @@ def write(
     out: Path,
     *,
     with_paper: bool = False,
+    leading: Sequence[ReportTable] = (),
     last: Sequence[ReportTable] = (),
 ) -> Output:
     """Write the report of records in memory; see `report`. `last` are tables after the others."""
@@ -66,6 +70,7 @@ def write(
     means = tables.model_means(summaries)
     by_rule, ablated = _decided_again(cells, theta)
     shown = [
+        *leading,
         *([published.against_paper(summaries)] if with_paper else []),
         tables.grid(summaries),
         tables.per_model(means, theta),

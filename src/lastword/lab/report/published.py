@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from itertools import chain
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lastword.lab.report.table import EN_DASH, ReportTable, Value, points
 from lastword.records.cells import Summary, benchmark_of
@@ -52,6 +52,31 @@ def against_paper(summaries: Sequence[Summary]) -> ReportTable:
     return ReportTable.of(
         "against-paper", "Table 1 of the paper beside this run", heads, rows, notes
     )
+
+
+def invariants_against_paper(invariants: Mapping[str, Mapping[str, Any]]) -> ReportTable:
+    """Return the table of models' I(M) and the published values (Table 1)."""
+    theirs = {cell.model: cell.invariant for cell in read_published()["truthfulqa"]}
+    rows = []
+    for name, values in invariants.items():
+        paper = theirs.get(paper_model(name) or "", math.nan)
+        factors = [values[f"phi_{letter}"] for letter in "NOKV"]
+        others = [value for value in values["readings"].values() if value is not None]
+        ends = min(others, default=math.nan), max(others, default=math.nan)
+        rows.append(
+            (name, values["model"], values["invariant"], paper, values["branch"], *ends, *factors)
+        )
+    heads = (
+        "Model | Checkpoint | I(M) .2 | I(M) paper .2 | Branch"
+        " | Least reading .2 | Largest reading .2"
+        " | phi_N .3 | phi_O .3 | phi_K .3 | phi_V .3"
+    )
+    notes = (
+        f"Paper: {SOURCE}, Table 1. Ours are read from the checkpoints' tensors.",
+        "Least and largest are over the eight readings of I(M). The branch depends on the reading "
+        "where 1 lies between them.",
+    )
+    return ReportTable.of("invariants", "I(M) against the published", heads, rows, notes)
 
 
 def read_published() -> dict[str, list[PaperCell]]:
