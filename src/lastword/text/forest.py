@@ -86,15 +86,12 @@ def sees(q: Any, k: Any, ends: Any, positions: Any, window: int | None = None) -
 
 
 def build(branches: Sequence[Branch]) -> Forest:
-    """Return the packed forest of all branches, with `reads.branch` in the caller's order.
-
-    Args:
-        branches: At least one; each feeds at least one token and predicts at least one.
-    """
+    """Return the packed forest of all branches, with `reads.branch` in the caller's order."""
     assert all(0 < b.boundary < len(b.tokens) for b in branches)
     fed = [np.asarray(b.fed, dtype=np.int64) for b in branches]
-    order = lexicographic_order(fed)
-    shared = common_prefixes([fed[i] for i in order])
+    keys = [_key(ids) for ids in fed]
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    shared = [0, *(_common_prefix(fed[a], fed[b]) for a, b in pairwise(order))]
     # Each branch adds the nodes after the prefix that it shares with the one before it.
     fresh = [np.arange(s, len(fed[i])) for i, s in zip(order, shared, strict=True)]
     positions = np.concatenate(fresh)
@@ -167,19 +164,6 @@ def _key(ids: Sequence[int] | Ragged) -> bytes:
 def _ids(key: bytes) -> Ragged:
     """Return numbers for the ids of a key; only their equality is meaningful."""
     return np.frombuffer(key, dtype=np.int32)
-
-
-def lexicographic_order(sequences: Sequence[Ragged]) -> list[int]:
-    """Return the indices of the sequences in lexicographic order, with prefixes first."""
-    keys = [_key(s) for s in sequences]
-    return sorted(range(len(keys)), key=keys.__getitem__)
-
-
-def common_prefixes(ordered: Sequence[Ragged]) -> Int[np.ndarray, " sequences"]:
-    """Return the length of the prefix that each shares with the one before it; 0 for the first."""
-    shared = np.zeros(len(ordered), dtype=np.int64)
-    shared[1:] = [_common_prefix(a, b) for a, b in pairwise(ordered)]
-    return shared
 
 
 def _common_prefix(a: Ragged, b: Ragged) -> int:

@@ -40,15 +40,9 @@ class Template:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def render(self, fields: Mapping[str, Any]) -> str:
-        """Return the prompt for one example.
+        """Return the prompt for one example; InputError if the template does not render.
 
-        Args:
-            fields: Texts, or collections of texts, by name. The template is not trusted: it runs
-                in Jinja's sandbox with only these values.
-
-        Raises:
-            InputError: The text is not valid Jinja, names a missing field, or does something that
-                the sandbox forbids.
+        The template is not trusted: it runs in Jinja's sandbox with only these fields.
         """
         from jinja2 import TemplateError
 

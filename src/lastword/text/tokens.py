@@ -179,12 +179,8 @@ def _attempt(compute: Callable[..., T], *values: object, name: str | None = None
 class _Texts:
     """The texts to tokenise for one prompt with its candidates, or for a passage.
 
-    Attributes:
-        prompt: The prompt; of a passage, the text to read.
-        rest: The whole texts, or the continuations to join to the prompt's ids; of a passage, the
-            text before its input, if that is pooled.
-        special: True to put the tokenizer's special tokens in front.
-        join: What `rest` has.
+    `rest` has the whole texts, or the continuations to join to the prompt's ids; of a passage, the
+    text before its input, if that is pooled. `special` puts the tokenizer's tokens in front.
     """
 
     prompt: str
