@@ -17,16 +17,7 @@ class Traffic:
     """The requests in progress: `inside` are those whose body was read; more are refused."""
 
     draining, inside = False, 0
-    _open = 0  # requests whose body is being read, and those inside
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Let `drain` wait until the block ends."""
-        self._open += 1
-        try:
-            yield
-        finally:
-            self._open -= 1
+    open = 0  # requests whose body is being read, and those inside
 
     @contextmanager
     def passing(self, most: int) -> Iterator[None]:
@@ -45,7 +36,7 @@ class Traffic:
         self.draining = True
         await asyncio.sleep(grace_seconds)
         latest = time.monotonic() + patience_seconds
-        while self._open and time.monotonic() < latest:
+        while self.open and time.monotonic() < latest:
             await asyncio.sleep(_POLL_SECONDS)
 
 

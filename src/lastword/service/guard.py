@@ -70,12 +70,7 @@ class Guard:
             self._check(scope, route)
             async with asyncio.timeout(limits.deadline_seconds) as answer.limit:
                 if scope["method"] == "POST":
-                    with self._traffic.reading():
-                        body = await self._body(scope, receive)
-                        answer.size = len(body)
-                        # Counted only now, so that clients that send slowly take no place.
-                        with self._traffic.passing(limits.requests):
-                            await _attended(self._app(scope, _whole(body), answer), receive)
+                    await self._post(scope, receive, answer)
                 else:
                     await self._app(scope, _whole(b""), answer)
         except TimeoutError:  # at the deadline, or if the client does not read its answer
@@ -88,6 +83,17 @@ class Guard:
             self._log.failure(error, request=answer.request)
             await answer.refuse(Refusal.of(error))
         self._count(scope, route, answer, time.perf_counter() - start)
+
+    async def _post(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
+        self._traffic.open += 1
+        try:
+            body = await self._body(scope, receive)
+            answer.size = len(body)
+            # Counted only now, so that clients that send slowly take no place.
+            with self._traffic.passing(self._settings.requests):
+                await _attended(self._app(scope, _whole(body), answer), receive)
+        finally:
+            self._traffic.open -= 1
 
     def _check(self, scope: Scope, route: str) -> None:
         headers = Headers(scope=scope)

@@ -35,12 +35,8 @@ class ItemBody(BaseModel, strict=True, extra="forbid"):
     id: Text | int | None = Field(None, description="Your name for the item; comes back.")
     separator: Text = Field(" ", description="Between prompt and candidate.")
     full: bool = Field(False, description="Read every depth and T, and return them.")
-    blind_prompt: Text | None = Field(
-        None, description="The prompt without its question, for a correction that reads it."
-    )
-    content_free: list[Text] = Field(
-        [], max_length=8, description="The prompt with inputs that say nothing, for `contextual`."
-    )
+    blind_prompt: Text | None = Field(None, description="The prompt without its question.")
+    content_free: list[Text] = Field([], max_length=8, description="Prompts that say nothing.")
 
     def item(self) -> Item:
         """Return the item; raise `ItemError` for a text that the model cannot read."""
@@ -68,12 +64,7 @@ class FeedbackBody(BaseModel, strict=True, extra="forbid"):
         Annotated[int, Field(ge=0)]
         | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, fail_fast=True)]
     ) = Field(description="Place of the right candidate, or of several.")
-    group: Text | None = Field(
-        None,
-        max_length=500,
-        pattern=_KEY,
-        description="What it shares with others that are not independent of it (a document).",
-    )
+    group: Text | None = Field(None, max_length=500, pattern=_KEY, description="Its document.")
 
 
 def problem(error: BaseException) -> Object:

@@ -20,11 +20,7 @@ router = routes()
 
 @router.post("/v1/correct")
 async def correct(body: ItemBody, call: ThisCall) -> Response:
-    """Correct the model's choice among the candidates of one prompt.
-
-    `index` and `answer` are the corrected choice, `base_index` and `base_answer` the model's.
-    `corrected` says whether they differ, `operator` and `gates` why; `scores` decide.
-    """
+    """Correct the model's choice among the candidates of one prompt."""
     service, item = call.service, body.item()
     scope = service.decider.scope("all" if body.full else "decide")
     (decision,) = await service.correct([(item, scope)], call.client, batch=False)
@@ -35,10 +31,7 @@ async def correct(body: ItemBody, call: ThisCall) -> Response:
 
 @router.post("/v1/correct/batch")
 async def correct_batch(body: BatchBody, call: ThisCall) -> Response:
-    """Correct many items, with other requests in between.
-
-    The entry of an item that fails has its `id`, or its place, and an `error`.
-    """
+    """Correct many items; the entry of one that fails has its `id` or place, and an `error`."""
     limit, service = call.service.settings.batch_limit, call.service
     if len(body.items) > limit:
         what = f"the batch has more than {limit} items (--limits batch_limit); send it in parts"
@@ -67,11 +60,7 @@ def _entry(body: ItemBody, service: Service) -> Entry:
 
 @router.post("/v1/feedback")
 async def feedback(body: FeedbackBody, call: ThisCall) -> Response:
-    """Label an answer: the right candidates, by its `feedback_id`.
-
-    The choice of the answers that you label must not depend on whether they were right. The answer
-    says whether correction broke or fixed this one, and how many were broken so far.
-    """
+    """Label an answer, chosen without regard to whether it was right, by its `feedback_id`."""
     oversight = call.service.oversight
     if oversight is None:
         need = "the service has no certificate that labels could test: start it with --certificate"
@@ -82,11 +71,7 @@ async def feedback(body: FeedbackBody, call: ThisCall) -> Response:
 
 @router.get("/v1/model")
 async def model(call: ThisCall) -> Response:
-    """Describe the model, its constants, the versions, and the certificate if there is one.
-
-    `certified` is true if a certificate limits overrides, and `shadow` if corrections are off.
-    `oversight` has the tests of the certificate.
-    """
+    """Describe the model, its constants, the versions, the certificate and its tests."""
     service = call.service
     oversight = None if service.oversight is None else service.oversight.describe()
     state = {

@@ -36,9 +36,7 @@ class JsonSchema(BaseModel, strict=True, extra="forbid"):
 
     name: Text | None = None
     description: Text | None = None
-    schema_: Annotated[Object, AfterValidator(_encodable)] = Field(
-        alias="schema", description="An enum, or an object with one."
-    )
+    schema_: Annotated[Object, AfterValidator(_encodable)] = Field(alias="schema")
     strict: bool | None = None
 
 
@@ -76,9 +74,7 @@ class ChatBody(BaseModel, strict=True, extra="forbid"):
     max_completion_tokens: int | None = Field(None, ge=1)
     metadata: Object | None = None
     question: Text | None = Field(None, description="Name of a served question.")
-    on_deferred: Literal["answer", "refusal"] = Field(
-        "answer", description="What to return if the certificate defers: the answer, or a refusal."
-    )
+    on_deferred: Literal["answer", "refusal"] = "answer"
 
     @property
     def instructions(self) -> list[str]:

@@ -29,13 +29,9 @@ class DecisionBody(BaseModel, strict=True, extra="forbid"):
 
     model: Text = Field(description="The model's name here.")
     input: TextOrMessages = Field(description="A text, or messages.")
-    questions: list[Object] = Field(
-        min_length=1, description="A `predicate`, a `choice` or a `score` each (docs/decisions.md)."
-    )
+    questions: list[Object] = Field(min_length=1)
     include: list[Literal["trajectory"]] = Field([], description="Additional content.")
-    on_deferred: Literal["answer", "refusal"] = Field(
-        "answer", description="What to return if the certificate defers: the answer, or a refusal."
-    )
+    on_deferred: Literal["answer", "refusal"] = "answer"
 
 
 # Two clients post to this route; the discriminator tells their bodies apart.
@@ -52,10 +48,7 @@ def _has_map(value: Json) -> bool:
 
 
 async def decisions(body: AnyBody, call: ThisCall) -> Response:
-    """Answer questions about an input, in the form of OpenAI's Decisions or of Google's.
-
-    `questions` is a list in OpenAI's form and a map in Google's.
-    """
+    """Answer a list of questions in OpenAI's form of decisions, or a map in Google's."""
     if isinstance(body, GoogleBody):
         return await google_decisions(body, call)
     call.service.require_model(body.model)

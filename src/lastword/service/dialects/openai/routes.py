@@ -74,11 +74,7 @@ async def models(call: ThisCall) -> Response:
 
 @router.post("/v1/chat/completions", responses=_STREAM)
 async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
-    """Answer a choice about the user's text, in the form of OpenAI's chat.
-
-    The system's messages are the question's instructions, and the other messages its input. The
-    answer is the same as in `/v1/decisions`.
-    """
+    """Answer a choice about the user's text; the system's messages are its instructions."""
     call.service.require_model(body.model)
     choices = await call.service.read(0, body.choices)  # in a thread: a schema may be long
 
