@@ -41,8 +41,8 @@ def test_a_file_and_json(runs, tmp_path):
     assert certificate.terms == Terms(0.4, 0.05, 0.75)
     output = json.loads(run(runs, *terms, "--json").stdout)
     assert output["policy"]["operators"] == list(certificate.policy.operators)
-    assert output["policy"]["margin"] == certificate.policy.margin and len(output["trials"]) == 4
-    assert output["threshold"]["threshold"] == certificate.threshold
+    assert output["policy"]["margin"] == certificate.policy.margin
+    assert output["threshold"] == certificate.threshold and len(output["estimates"]) == 3
 
 
 def test_a_temperature_is_fitted_on_the_answers_under_the_certificate(runs, tmp_path):

@@ -41,17 +41,6 @@ def test_different_texts_have_different_normal_forms(one, other):
     assert normal(one) != normal(other)
 
 
-def test_items_with_one_group_or_of_a_pair_are_one_group():
-    items = [
-        marks("p/1/a", "one", ["x"], None),
-        marks("p/1/b", "two", ["x"], None),
-        marks("3", "three", ["x"], "user"),
-        marks("4", "four", ["x"], "user"),
-        marks("5", "five", ["x"], None),
-    ]
-    assert numbers([list(item) for item in items]).tolist() == [0, 0, 1, 1, 2]
-
-
 @pytest.mark.parametrize(
     ("corrected", "broken", "good"), [(0, 0, True), (4, 2, True), (4, 1, False), (7, 1, False)]
 )

@@ -1,6 +1,5 @@
 """The monitor: its definition, its state, and a bounded rate of false alarms."""
 
-from dataclasses import replace
 from fractions import Fraction
 from functools import reduce
 from math import inf, log
@@ -12,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from lastword.errors import InputError
 from lastword.trust.monitor import (
     BETS,
     PATIENCE,
@@ -50,14 +48,6 @@ def test_an_alarm_stays():
     assert monitor.alarm and monitor.log_wealth >= log(20)
     monitor = reduce(Monitor.seen, [False] * 500, monitor)
     assert monitor.alarm and monitor.log_wealth < log(20)
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"alpha": 0.0}, {"delta": 1.0}, {"broken": 2}, {"slip": (0.0,)}, {"wealth": (0.0,)}]
-)
-def test_invalid_states_are_refused(wrong):
-    with pytest.raises(InputError):
-        replace(Monitor(0.02, 0.05).seen(False), **wrong)
 
 
 def slipping(rates: np.ndarray, alpha: float, streams: int, patience: float) -> np.ndarray:

@@ -3,11 +3,8 @@
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
 
 from lastword.trust.predictions import PlainTable, read_plain
 
@@ -38,18 +35,6 @@ def test_samples_of_one_filter_have_the_harness_accuracy(example):
     table = made_by(HARNESS, "quiz.jsonl")
     assert (table.predictions == table.truths).tolist() == [s["acc"] == 1 for s in samples]
     assert (table.confidence > 0).all()
-
-
-def test_columns_of_setfit_are_named_by_its_head(example):
-    """SetFit's head sorts its classes, whatever the order of the labels was."""
-    X, truths = np.array([[0.0], [1.0], [2.0], [3.0]]), ["calm", "calm", "angry", "angry"]
-    head = LogisticRegression(C=100).fit(X, truths)
-    model = SimpleNamespace(
-        model_head=head, labels=["calm", "angry"], predict_proba=lambda texts: head.predict_proba(X)
-    )
-    table = made_by("setfit.jsonl", "setfit.jsonl", model=model, texts=[*"abcd"], truths=truths)
-    assert table.predictions.tolist() == table.truths.tolist() == truths
-    assert table.confidence == pytest.approx(head.predict_proba(X).max(axis=1))
 
 
 def test_systems_of_promptfoo_are_told_apart_by_their_index(example):

@@ -16,10 +16,8 @@ from lastword.files.strict_json import to_json
 from lastword.records.info import RUN_FILE
 
 if TYPE_CHECKING:
-    from lastword.trust.automation import Automation, Rung
+    from lastword.trust.automation import Rung
     from lastword.trust.certificate import Certificate
-    from lastword.trust.certification import Outcome
-    from lastword.trust.predictions import PlainFinding
     from lastword.trust.terms import Terms
 
 _table = partial(typer.Option, rich_help_panel="Table of predictions (guessed if left out)")
@@ -105,16 +103,15 @@ def _of_records(
 
         sample = read_sample(*source)
         certified = outcome(sample, terms)
-        certificate = certified.certificate
+        finding, certificate = certified.finding, certified.certificate
         if calibrate:
-            fitted = calibration.calibrate(*sample.shown(certified.finding.policy))
+            fitted = calibration.calibrate(*sample.shown(finding.policy))
             certificate = replace(certificate, calibration=fitted)
-    subject = sample.subject.model, sample.cell.benchmark, sample.items.failed
-    lines, entries = summary(certified.finding, *subject), _to_dict(certified)
+    words = summary(finding, sample.subject.model, sample.cell.benchmark, sample.items.failed)
     if certificate.calibration is not None:
-        lines.append(calibration.in_words(certificate.calibration))
-        entries["calibration"] = asdict(certificate.calibration)
-    return lines + _write(certificate, out), entries
+        words.append(calibration.in_words(certificate.calibration))
+    entries = _entries(certificate, words, finding.curve) | {"controls": finding.controls}
+    return words + _write(certificate, out), entries
 
 
 def _of_table(
@@ -134,7 +131,8 @@ def _of_table(
         out.parent.mkdir(parents=True, exist_ok=True)
         files = [*_write(finding.certificate, out), str(page := out.with_suffix(".html"))]
         write_plain_page(finding, words, page)
-    return words + files, _table_to_dict(finding, words)
+    entries = _entries(finding.certificate, words, finding.curve)
+    return words + files, entries | {"classes": [asdict(one) for one in finding.classes]}
 
 
 def _write(certificate: "Certificate", out: Path | None) -> list[str]:
@@ -145,40 +143,11 @@ def _write(certificate: "Certificate", out: Path | None) -> list[str]:
     return [str(out)]
 
 
-def _to_dict(certified: "Outcome") -> dict[str, Any]:
-    finding, terms = certified.finding, certified.finding.terms
-    return {
-        "model": certified.sample.subject.model,
-        "controls": finding.controls,
-        "terms": asdict(terms),
-        "worth": finding.worth,
-        "policy": asdict(finding.policy),
-        **_automated(finding.curve, finding.automation, terms.delta),
-        "trials": [asdict(one) | {"certified": one.passes(terms)} for one in finding.trials],
-    }
-
-
-def _table_to_dict(finding: "PlainFinding", words: list[str]) -> dict[str, Any]:
-    proven, errors = finding.certificate, finding.errors
-    return {
-        "name": finding.table.name,
-        "words": words,
-        "accuracy": 1 - errors.rate,
-        "accuracy_at_least": proven.worth.get("accuracy_at_least"),
-        "gain_at_least": proven.worth.get("net_at_least"),
-        **_automated(finding.curve, proven.automation, proven.terms.delta),
-        "labelled": errors.items,
-        "groups": errors.groups,
-        "classes": [asdict(one) for one in finding.classes],
-    }
-
-
-def _automated(
-    curve: "Sequence[Rung]", automation: "Automation | None", delta: float
+def _entries(
+    certificate: "Certificate", words: list[str], curve: "Sequence[Rung]"
 ) -> dict[str, Any]:
-    """Return the share of texts that can be answered: estimated, and proven."""
+    """Return a certificate as JSON, with the estimates of the share that can be answered."""
     from lastword.trust.automation import estimates
 
-    rung = None if automation is None else automation.rung(delta)
     shares = [asdict(one) for one in estimates(curve)]
-    return {"estimates": shares, "threshold": None if rung is None else asdict(rung)}
+    return certificate.describe() | {"words": words, "estimates": shares}

@@ -20,8 +20,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
-from lastword.errors import InputError
-
 # lambda alpha: the share of the wealth that is lost if the answer is not broken. Small bets win at
 # rates slightly above alpha, where large ones lose on average. At alpha = 0.05 the largest, 0.9,
 # leaves a tenth of the wealth after an answer that is not broken, and multiplies it by 18.1 after
@@ -75,9 +73,6 @@ class Monitor:
         alpha: Maximum share of broken answers.
         delta: Maximum probability that there is ever a false alarm.
         slip: log R_t by bet, and `wealth` log A_t; empty before the first label.
-
-    Raises:
-        InputError: A share is outside (0, 1), or counts contradict each other.
     """
 
     alpha: float
@@ -87,16 +82,6 @@ class Monitor:
     alarm: bool = False
     slip: tuple[float, ...] = ()
     wealth: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Refuse a state that no sequence of labels gives."""
-        if not (0 < self.alpha < 1 and 0 < self.delta < 1):
-            raise InputError("a monitor's alpha and delta are shares between 0 and 1")
-        for stakes in (self.slip, self.wealth):
-            if len(stakes) != (len(BETS) if self.labelled else 0):
-                raise InputError(f"a monitor bets {len(BETS)} stakes, not {len(stakes)}")
-        if not 0 <= self.broken <= self.labelled:
-            raise InputError(f"{self.broken} of {self.labelled} answers cannot be broken")
 
     @property
     def log_wealth(self) -> float:

@@ -110,48 +110,32 @@ def in_words(policy: Policy) -> str:
 
 def of_table(finding: PlainFinding) -> list[str]:
     """Return the results of a plain table, the most important sentence first."""
-    proven = finding.certificate
-    lines = [
-        *_automated(finding.curve, proven.automation, proven.terms.delta),
-        *_over_rival(finding),
-        *_accuracy(finding),
-    ]
-    lines.append(
-        "This holds for rows like the labelled ones. It says nothing about the model behind the "
-        "predictions, which was not seen."
-    )
-    return lines
-
-
-def _over_rival(finding: PlainFinding) -> Iterator[str]:
     proven, name = finding.certificate, finding.table.name
-    sure = f"with {_confidence(proven.terms.delta)}"
+    sure, errors = f"with {_confidence(proven.terms.delta)}", finding.errors
+    lines = [*_automated(finding.curve, proven.automation, proven.terms.delta)]
     for counts in (trial.evidence for trial in proven.trials):
         rates = (
-            f"accuracy {percent(1 - finding.errors.rate)} against "
+            f"accuracy {percent(1 - errors.rate)} against "
             f"{percent(counts.base_right / counts.items)}, {counts.fixed} answers corrected and "
             f"{counts.broken} broken"
         )
-        gain = proven.worth.get("net_at_least")
+        beside = f"{name} is not shown to be better than its rival"
         if proven.automation is not None:
-            yield f"{name} beside its rival, without a guarantee: {rates}."
-        elif gain is None:
-            yield f"{name} is not shown to be better than its rival: {rates}."
-        else:
+            beside = f"{name} beside its rival, without a guarantee"
+        elif (gain := proven.worth.get("net_at_least")) is not None:
             least = f"at least {100 * gain:.1f} points"
-            yield f"{name} is better than its rival by {least}, {sure}: {rates}."
-
-
-def _accuracy(finding: PlainFinding) -> Iterator[str]:
-    name, errors, proven = finding.table.name, finding.errors, finding.certificate
+            beside = f"{name} is better than its rival by {least}, {sure}"
+        lines.append(f"{beside}: {rates}.")
     of = f"{percent(1 - errors.rate)} of {counted(errors.items, 'labelled row')}"
     of += "" if errors.exact else f" in {errors.groups} groups"
-    least = proven.worth.get("accuracy_at_least")
-    if least is None:
-        yield f"The accuracy of {name} is {of}."
-    else:
-        sure = f"with {_confidence(proven.terms.delta)}"
-        yield f"The accuracy of {name} is at least {percent(least)}, {sure}: {of}."
+    if (bound := proven.worth.get("accuracy_at_least")) is not None:
+        of = f"at least {percent(bound)}, {sure}: {of}"
+    return [
+        *lines,
+        f"The accuracy of {name} is {of}.",
+        "This holds for rows like the labelled ones. It says nothing about the model behind the "
+        "predictions, which was not seen.",
+    ]
 
 
 def _controls(finding: Finding) -> str:
