@@ -5,7 +5,7 @@ plain tables.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from markupsafe import Markup
 
@@ -43,22 +43,19 @@ def line_chart(
 
     `marked` are points to mark, in the colour of the first line.
     """
-    points = {
-        name: [(x, 100 * y) for x, y in zip(*line, strict=True)] for name, line in lines.items()
-    }
+    points = {n: [(x, 100 * y) for x, y in zip(*line, strict=True)] for n, line in lines.items()}
     across, high = zip(*(point for line in points.values() for point in line), strict=True)
-    extra = _KEY_HEIGHT * ((min(len(lines), len(_ROLES)) - 1) // _KEYS)
-    x, y = _Axis(across, _LEFT, _RIGHT), _Axis(high, _BOTTOM, _TOP + extra)
+    top = _TOP + _KEY_HEIGHT * ((min(len(lines), len(_ROLES)) - 1) // _KEYS)
+    (x, along_ticks), (y, up_ticks) = _axis(across, _LEFT, _RIGHT), _axis(high, _BOTTOM, top)
     marks = [
         _TEXT.format(_WIDTH / 2, 16, "middle", title),
         _TEXT.format((_LEFT + _RIGHT) / 2, _HEIGHT - 6, "middle", along),
-        _UPRIGHT.format((_TOP + extra + _BOTTOM) / 2, up),
-        _AXES.format(_LEFT, _TOP + extra, _BOTTOM, _RIGHT),
-        *(_TEXT.format(x(tick), _BOTTOM + 18, "middle", f"{tick:g}") for tick in x.ticks()),
+        _UPRIGHT.format((top + _BOTTOM) / 2, up),
+        _AXES.format(_LEFT, top, _BOTTOM, _RIGHT),
+        *(_TEXT.format(x(tick), _BOTTOM + 18, "middle", f"{tick:g}") for tick in along_ticks),
+        *(_GRID.format(_LEFT, y(tick), _RIGHT) for tick in up_ticks),
+        *(_TEXT.format(_LEFT - 6, y(tick) + 4, "end", f"{tick:g}") for tick in up_ticks),
     ]
-    for tick in y.ticks():
-        marks += [_GRID.format(_LEFT, y(tick), _RIGHT)]
-        marks += [_TEXT.format(_LEFT - 6, y(tick) + 4, "end", f"{tick:g}")]
     for n, (role, (name, line)) in enumerate(zip(_ROLES, points.items(), strict=False)):
         places = [(x(a), y(b)) for a, b in line]
         marks += [_LINE.format(" ".join(f"{a:.1f},{b:.1f}" for a, b in places), role)]
@@ -70,22 +67,15 @@ def line_chart(
     return _SVG.format(_WIDTH, _HEIGHT, title, Markup("").join(marks))
 
 
-class _Axis:
-    """A linear map from numbers to coordinates of the picture."""
-
-    def __init__(self, values: Sequence[int | float], start: int, end: int) -> None:
-        # An axis of equal values would have no length.
-        room = _MARGIN * (max(values) - min(values)) or 1.0
-        self.low, self.high = min(values) - room, max(values) + room
-        self.start, self.end = start, end
-
-    def __call__(self, value: int | float) -> float:
-        """Return the coordinate of a number."""
-        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
-
-    def ticks(self) -> list[float]:
-        """Return at most six round numbers on the axis."""
-        smallest_step = (self.high - self.low) / 5
-        power = 10.0 ** math.floor(math.log10(smallest_step))
-        step = next(power * digit for digit in (1, 2, 5, 10) if power * digit >= smallest_step)
-        return [n * step for n in range(math.ceil(self.low / step), int(self.high // step) + 1)]
+def _axis(
+    values: Sequence[float], start: int, end: int
+) -> tuple[Callable[[float], float], list[float]]:
+    """Return the map from numbers to coordinates, and at most six round numbers on the axis."""
+    # An axis of equal values would have no length.
+    room = _MARGIN * (max(values) - min(values)) or 1.0
+    low, high = min(values) - room, max(values) + room
+    least = (high - low) / 5
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(power * digit for digit in (1, 2, 5, 10) if power * digit >= least)
+    ticks = [n * step for n in range(math.ceil(low / step), int(high // step) + 1)]
+    return lambda value: start + (value - low) / (high - low) * (end - start), ticks

@@ -114,7 +114,10 @@ def _by_the_rule(decision: Decision, theta: Theta | None) -> Iterator[str]:
 
 
 def _regime(decision: Decision, theta: Theta | None) -> str:
-    d_eff = _dimension(decision, theta)
+    d_eff, value = "", decision.d_eff
+    if not math.isnan(value):
+        gate = None if theta is None else Gate(value, theta.tau_dim, None)
+        d_eff = f" (d_eff = {_number(value) if gate is None else comparison(gate, 5)})"
     if decision.regime == "candidate-space":
         return (
             f"Across the model's interior the candidates move in more than one direction{d_eff}, "
@@ -126,7 +129,6 @@ def _regime(decision: Decision, theta: Theta | None) -> str:
 
 
 def _of_gate(sentences: tuple[str, str], gate: Gate, mixing: float | None) -> str:
-    """Return what a gate says, with its numbers."""
     return sentences[0 if gate.holds else 1].format(
         compared=comparison(gate),
         value=_number(float(gate.value or 0)),
@@ -135,16 +137,15 @@ def _of_gate(sentences: tuple[str, str], gate: Gate, mixing: float | None) -> st
 
 
 def _outcome(decision: Decision) -> str:
-    base, index = decision.base_index, decision.index
+    before, after = (_quotation(decision, i) for i in (decision.base_index, decision.index))
     if (override := decision.withheld) is not None:
-        quotation = _quotation(decision, override.index)
         return (
-            f"That would make it {quotation}, which the certificate withholds ({override.rule}): "
-            f"the answer stays {_quotation(decision, base)}."
+            f"That would make it {_quotation(decision, override.index)}, which the certificate "
+            f"withholds ({override.rule}): the answer stays {before}."
         )
-    if base == index:
-        return f"The answer stays {_quotation(decision, index)}."
-    return f"The answer changes from {_quotation(decision, base)} to {_quotation(decision, index)}."
+    if not decision.corrected:
+        return f"The answer stays {after}."
+    return f"The answer changes from {before} to {after}."
 
 
 def _quotation(decision: Decision, index: int) -> str:
@@ -178,16 +179,6 @@ def comparison(gate: Gate, digits: int = 3) -> str:
     digits = next((n for n in (digits, 6, 9) if f"{value:.{n}g}" != f"{threshold:.{n}g}"), 17)
     sign = ">" if value > threshold else "<"
     return f"{_number(value, digits)} {sign} {_number(threshold, digits)}"
-
-
-def _dimension(decision: Decision, theta: Theta | None) -> str:
-    """Return a text such as ` (d_eff = 1.0163 > 1.0015)`; without Theta, without threshold."""
-    value = decision.d_eff
-    if math.isnan(value):
-        return ""
-    if theta is None:
-        return f" (d_eff = {_number(value)})"
-    return f" (d_eff = {comparison(Gate(value, theta.tau_dim, None), 5)})"
 
 
 def _number(value: float, digits: int = 5) -> str:

@@ -34,8 +34,7 @@ def recheck(cell: Cell, theta: Theta, invariant: float, depth: int) -> None:
     """Refuse a cell with a record that does not follow from its trajectory, and name it."""
     _require(cell, column(cell.items, "invariant") == invariant, "I(M) is not the run's")
     _check_stored(cell, theta, invariant, depth)
-    readings = read(cell, theta)
-    _check_decided(cell, readings, theta)
+    _check_decided(cell, read(cell, theta), theta)
 
 
 def _require(cell: Cell, holds: np.ndarray, what: str, items: np.ndarray | None = None) -> None:

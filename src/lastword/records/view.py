@@ -34,13 +34,12 @@ def view(decision: Decision, theta: Theta | None = None) -> View:
     `window` is None and a mix has no `deciding` depths.
     """
     S = decision.trajectory
-    depth = S.shape[1] - 1
     depths = np.flatnonzero(~np.isnan(S).any(axis=0))
     without = decision.blind_trajectory
     # Runs may read only the last depth without the question; a curve needs all of them.
     whole = without is not None and np.isfinite(without[:, depths]).all()
     blind = without[:, depths] if without is not None and whole else S[:, :0]
-    window = None if theta is None else theta.window(depth)
+    window = None if theta is None else theta.window(S.shape[1] - 1)
     deciding = _deciding_depths(decision, theta)
     truths = decision.truthful or [None] * len(S)
     return {
@@ -80,9 +79,7 @@ def page_item(decision: Decision, theta: Theta) -> View:
     """
     shown = view(decision, theta)
     arrays = [(shown.pop(name), shown.pop(f"blind_{name}")) for name in ("shares", "scores")]
-    whole = np.isfinite(arrays[1][0]).all() and len(shown.pop("depths")) == len(
-        decision.trajectory.T
-    )
+    whole = len(shown.pop("depths")) == decision.trajectory.shape[1]
     for name in ("base_probabilities", "probabilities"):
         shown[name] = [round(share, 4) for share in shown[name]]
     panels = [{"unit": _UNIT, "steps": _steps(a), "blind": _steps(b)} for a, b in arrays]
