@@ -63,5 +63,3 @@ def test_undefined_values_and_refusals():
     for scores in ([-1.0], [-1.0, math.nan], [-1.0, math.inf], [-math.inf] * 2):
         with pytest.raises(InputError):
             mc1(scores, [True, False])
-    with pytest.raises(InputError):
-        calibration_error([1.5], [1])

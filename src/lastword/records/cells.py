@@ -26,7 +26,6 @@ from lastword.files.wording import counted
 from lastword.records.columns import COLUMNS, Row, to_frame, to_table
 from lastword.records.info import RunInfo, read_runs, run_name
 from lastword.records.metrics import (
-    PAIR_ENDS,
     PerItem,
     Places,
     Rows,
@@ -199,21 +198,16 @@ class Cell:
     @cached_property
     def characters(self) -> Rows:
         """The number of characters of each candidate of each item [items, candidates]."""
+        return self.sizes(pc.utf8_length)
+
+    def sizes(self, size: Callable[[pa.Array], pa.Array] = pc.binary_length) -> Rows:
+        """Return the size of each candidate of each item, by default in UTF-8 bytes."""
         lengths = np.full(self.present.shape, -np.inf)
         for items, table in self.pieces("candidates"):
-            lengths[items] = self.sizes(items, table["candidates"], pc.utf8_length)
+            texts = table["candidates"].combine_chunks()
+            sizes = pa.ListArray.from_arrays(texts.offsets, size(texts.values))
+            lengths[items] = self.stack(items, pa.chunked_array([sizes]))
         return lengths
-
-    def sizes(
-        self,
-        items: Places,
-        candidates: pa.ChunkedArray,
-        size: Callable[[pa.Array], pa.Array] = pc.binary_length,
-    ) -> Rows:
-        """Return the size of each candidate, by default in UTF-8 bytes."""
-        texts = candidates.combine_chunks()
-        sizes = pa.ListArray.from_arrays(texts.offsets, size(texts.values))
-        return self.stack(items, pa.chunked_array([sizes]))
 
     @cached_property
     def wordings(self) -> Mapping[str, float]:
@@ -366,6 +360,7 @@ def summarise(cell: Cell) -> Summary:
     """Return the summary of a cell, one line of the report's tables."""
     items, first, second = cell.items, cell.mc1_places, cell.mc2_places
     fixed, broken = fixed_and_broken(cell.gains("mc1"))
+    ids = items["id"].iloc[first].astype(str).tolist()
     # If every item failed, only the run knows the model's.
     stored = column(items, "invariant")
     invariant = float(stored[0] if stored.size else cell.info.get("invariant", np.nan))
@@ -392,8 +387,8 @@ def summarise(cell: Cell) -> Summary:
         broken=broken,
         scalar=mean((items["regime"] == "scalar").to_numpy(float)[routed]),
         fired={n: mean((operators == n).to_numpy(float)[routed]) for n in names},
-        pairs_base=_pairs(items, first, "mc1_base"),
-        pairs=_pairs(items, first, "mc1"),
+        pairs_base=pair_accuracy(ids, column(items, "mc1_base")[first]),
+        pairs=pair_accuracy(ids, column(items, "mc1")[first]),
     )
 
 
@@ -402,12 +397,6 @@ def _calibration(cell: Cell, scores: str) -> float:
     tops = softmax(cell.scores[scores][cell.mc1_places], axis=1).max(axis=1)
     right = column(cell.items, "mc1_base" if scores == "base_scores" else "mc1")
     return calibration_error(tops, right[cell.mc1_places])
-
-
-def _pairs(items: "pd.DataFrame", places: Places, name: str) -> float:
-    ids = items["id"].astype(str)
-    paired = places[ids.str.endswith(PAIR_ENDS).to_numpy(bool)[places]]
-    return pair_accuracy(ids.iloc[paired].tolist(), column(items, name)[paired])
 
 
 def column(items: "pd.DataFrame", name: str) -> PerItem:

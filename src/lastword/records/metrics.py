@@ -136,15 +136,8 @@ def calibration_error(confidences: Numbers, corrects: Numbers) -> float:
     nan without items.
     """
     p, right = np.asarray(confidences, dtype=float), np.asarray(corrects, dtype=float)
-    if p.shape != right.shape or p.ndim != 1:
-        raise InputError(
-            f"{p.size} confidences for {right.size} corrects; give one of each an item"
-        )
     valid = ~(np.isnan(p) | np.isnan(right))
     p, right = p[valid], right[valid]
-    # A softmax may exceed 1 by rounding.
-    if ((p < 0) | (p > 1 + 1e-9)).any():
-        raise InputError("a confidence lies outside [0, 1]; give probabilities")
     if not p.size:
         return float("nan")
     edges, bins = np.linspace(0, 1, CALIBRATION_BINS + 1), CALIBRATION_BINS

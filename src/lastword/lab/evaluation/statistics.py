@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from lastword.records.cells import Cell, mean
-from lastword.records.metrics import fixed_and_broken
+from lastword.records.metrics import PerItem, fixed_and_broken
 from lastword.trust.groups import changed_groups
 from lastword.trust.paired import ROUNDING, coin_tail, folded, mcnemar
 from lastword.trust.testing import holm
@@ -161,40 +161,37 @@ def judge(
     cell gets `helps`. `others` are p-values of the same report, which share Holm's correction.
     """
     gains = [cell.gains("mc1") for cell in cells]
-    grouped = [
-        folded(gain, changed_groups(cell, gain)) for cell, gain in zip(cells, gains, strict=True)
-    ]
-    p = np.array(
-        [mcnemar(*fixed_and_broken(values)) if values.size else float("nan") for values in grouped]
+    groups = [folded(g, changed_groups(cell, g)) for cell, g in zip(cells, gains, strict=True)]
+    p = [mcnemar(*fixed_and_broken(each)) if each.size else math.nan for each in groups]
+    adjusted = holm(np.array([*p, *others]))[: len(p)].tolist()
+    reasons = objections or [_UNCONTROLLED] * len(cells)
+    rows = zip(cells, gains, groups, p, adjusted, reasons, strict=True)
+    return [_judged(*row) for row in rows]
+
+
+def _judged(
+    cell: Cell, gain: PerItem, by_group: Values, p: float, p_holm: float, objection: str
+) -> Judgement:
+    finding = verdict(mean(gain), p_holm, objection)
+    (fixed, broken), (won, lost) = fixed_and_broken(gain), fixed_and_broken(by_group)
+    return Judgement(
+        model=cell.model,
+        benchmark=cell.benchmark,
+        items=gain.size,
+        failed=cell.failed,
+        delta_mc1=mean(gain),
+        interval_mc1=bootstrap_mean(by_group),
+        delta_mc2=mean(cell.gains("mc2")),
+        interval_mc2=bootstrap_mean(cell.gains("mc2")),
+        fixed=fixed,
+        broken=broken,
+        won=won,
+        lost=lost,
+        p=p,
+        p_holm=p_holm,
+        finding=finding,
+        objection=objection if finding == "gains" else "",
     )
-    objections = objections or [_UNCONTROLLED] * len(cells)
-    adjusted = holm(np.array([*p, *others]))[: len(p)]
-    rows = zip(cells, gains, grouped, p.tolist(), adjusted.tolist(), objections, strict=True)
-    judgements = []
-    for cell, gain, by_group, raw, after, objection in rows:
-        finding = verdict(mean(gain), after, objection)
-        (fixed, broken), (won, lost) = fixed_and_broken(gain), fixed_and_broken(by_group)
-        judgements.append(
-            Judgement(
-                model=cell.model,
-                benchmark=cell.benchmark,
-                items=gain.size,
-                failed=cell.failed,
-                delta_mc1=mean(gain),
-                interval_mc1=bootstrap_mean(by_group),
-                delta_mc2=mean(cell.gains("mc2")),
-                interval_mc2=bootstrap_mean(cell.gains("mc2")),
-                fixed=fixed,
-                broken=broken,
-                won=won,
-                lost=lost,
-                p=raw,
-                p_holm=after,
-                finding=finding,
-                objection=objection if finding == "gains" else "",
-            )
-        )
-    return judgements
 
 
 def verdict_lines(judgement: Judgement, controls: str) -> list[str]:

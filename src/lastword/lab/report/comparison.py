@@ -186,12 +186,11 @@ def read_comparisons(runs: Path, parted: Sequence[Cell]) -> list[Comparison]:
 
 def _scores(cell: Cell, names: Iterable[str]) -> tuple[Rows, Rows, dict[str, Rows]]:
     """Return the tokens and bytes of each candidate, 1 in the padding, and scores by method."""
-    tokens, sizes = np.ones(cell.present.shape), np.ones(cell.present.shape)
+    tokens, sizes = np.ones(cell.present.shape), np.where(cell.present, cell.sizes(), 1.0)
     scores = {name: np.where(cell.present, np.nan, -np.inf) for name in names}
-    for items, table in cell.pieces("methods", "candidate_tokens", "candidates"):
+    for items, table in cell.pieces("methods", "candidate_tokens"):
         present = cell.present[items]
         tokens[items] = np.where(present, cell.stack(items, table["candidate_tokens"]), 1.0)
-        sizes[items] = np.where(present, cell.sizes(items, table["candidates"]), 1.0)
         by = cell.stack_by_name(items, table["methods"])
         for name, u in scores.items():
             if name not in by:
