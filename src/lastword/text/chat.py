@@ -154,12 +154,10 @@ def require_settled(tokenizer: Tokenizer, chat: Chat | None = None) -> None:
 
 
 def describe_chat(tokenizer: Tokenizer, chat: Chat) -> dict[str, Any]:
-    """Return the description of the chat prompts for the record.
+    """Return the system message, a digest of the template, and the date if the template writes it.
 
-    Returns:
-        The system message; a digest of the template; and `thinking`: `off` if the template has a
-        switch, which is turned off; `open` if the answer still begins inside a thought; else None.
-        If the template writes a date, the `date`.
+    `thinking` is `off` if the template has a switch, which is turned off; `open` if the answer
+    begins inside a thought all the same; else None.
     """
     template = str(tokenizer.chat_template)
     thinking = "off" if any(name in template for name in _THINKING_OFF) else None

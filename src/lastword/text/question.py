@@ -60,13 +60,12 @@ def _options(values: Any, info: ValidationInfo) -> tuple[Option, ...]:
     options = tuple(map(_option, values))
     if not 2 <= len(options) <= MOST_CHOICES:
         raise InputError(f"{counted(len(options), noun)}, expected 2 to {MOST_CHOICES}")
-    keys: set[tuple[type, Value]] = set()
-    for option in options:
-        if (key := (type(option.value), option.value)) in keys:
+    kinds = [(type(option.value), option.value) for option in options]
+    for option, kind in zip(options, kinds, strict=True):
+        if kinds.count(kind) > 1:
             raise InputError(f"{shown(option.value)} occurs twice in {noun}s; remove one")
         if noun == "level" and not isinstance(option.value, str):
             raise InputError(f"a level is a text, not {shown(option.value)}: quote it")
-        keys.add(key)
     return options
 
 

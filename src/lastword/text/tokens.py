@@ -116,21 +116,11 @@ def encode(
     first: int = 0,
     vocabulary: int | None = None,
 ) -> list[EncodedItem | ItemError]:
-    """Return the token ids of each item, or its error, in order.
+    """Return the token ids of each item, or its error, in order; each text is tokenised once.
 
-    Each distinct text is tokenised once.
-
-    Args:
-        items: The items.
-        tokenizer: The model's tokenizer.
-        theta: The constants; `tokens.join` determines if texts or ids are joined.
-        context: Maximum number of input tokens; None for no limit. The last token is never fed,
-            so a sequence may have one more.
-        overflow: `error` fails an item that does not fit; `truncate` drops the left end of its
-            prompt.
-        chat: Apply the tokenizer's chat template.
-        first: Index of the first item, which is the name of an item without an id.
-        vocabulary: Size of the model's vocabulary; None for no check.
+    `theta.tokens.join` determines if texts or ids are joined. `context` limits the input tokens; the
+    last token is never fed, so a sequence may have one more. `truncate` drops the left end of a
+    prompt that does not fit. `first` is the index of the first item, the name of one without an id.
 
     Raises:
         InputError: The chat template is missing or refuses the prompt.
