@@ -118,9 +118,9 @@ def encode(
 ) -> list[EncodedItem | ItemError]:
     """Return the token ids of each item, or its error, in order; each text is tokenised once.
 
-    `theta.tokens.join` determines if texts or ids are joined. `context` limits the input tokens; the
-    last token is never fed, so a sequence may have one more. `truncate` drops the left end of a
-    prompt that does not fit. `first` is the index of the first item, the name of one without an id.
+    `theta.tokens.join` determines if texts or ids are joined. `context` limits the tokens that are
+    fed, which the last one is not. `truncate` drops the left end of a prompt that does not fit.
+    `first` is the index of the first item, which is the name of an item without an id.
 
     Raises:
         InputError: The chat template is missing or refuses the prompt.
