@@ -24,18 +24,16 @@ def read_questions(path: str | Path) -> dict[str, Question]:
     Raises:
         InputError: The file cannot be read, or contains no questions.
     """
+    value = _read(Path(path))
     try:
-        return questions_from(_read(Path(path)))
+        return questions_from(value)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 
 
 def named_probes(path: str | Path) -> list[Path]:
     """Return the probe files that a questions file refers to, relative to its folder."""
-    try:
-        value = _read(Path(path))
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+    value = _read(Path(path))
     questions = value.values() if isinstance(value, Mapping) else []
     names = [value.get("probe") for value in questions if isinstance(value, Mapping)]
     if bad := [name for name in names if not isinstance(name, str | None)]:
@@ -49,13 +47,14 @@ def _read(path: Path) -> Any:
         is_json = path.suffix.lower() == ".json"
         return from_json(text) if is_json else yaml.load(text, Loader=_Loader)  # noqa: S506 - safe
     except OSError as error:
-        raise InputError(f"cannot read the questions: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise InputError("cannot read the questions: it is not UTF-8") from error
+        fault = f"cannot read the questions: {error.strerror or error}"
+    except UnicodeDecodeError:
+        fault = "cannot read the questions: it is not UTF-8"
     except yaml.YAMLError as error:
-        raise InputError(f"not valid YAML: {one_line(error)}") from error
+        fault = f"not valid YAML: {one_line(error)}"
     except (ValueError, RecursionError) as error:
-        raise InputError(one_line(error)) from error
+        fault = one_line(error)
+    raise InputError(f"{path}: {fault}")
 
 
 def write_questions(

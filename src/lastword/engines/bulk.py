@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from lastword.decide.decider import Decider
 
 _TEXTS = ("input", "text")  # default names of the column of texts
-_SPARE = 2  # CPUs for reading and writing; if the actors have all CPUs, nothing is ever read
 BLOCK = 1024  # texts per output file, the unit of resuming
 TOGETHER = 256  # texts per call of an actor
 
@@ -65,8 +64,8 @@ class Bulk:
         fields = [(name, id)]
         for key, question in self.questions.items():
             kind = kinds.get(type(question), pa.string())
-            numbers = [(column, pa.float64()) for column in columns_of([key])[1:3]]
-            fields += [(key, kind), *numbers, (f"{key}.deferred", pa.bool_())]
+            types = (kind, pa.float64(), pa.float64(), pa.bool_())
+            fields += zip(columns_of([key]), types, strict=True)
         return pa.schema([*fields, (ERROR, pa.string())])
 
 
@@ -136,7 +135,7 @@ def decide_files(
     _require_same(output, beside, bulk.digest)
     # By default, Ray starts 32 processes for each table, to read the footers of its files.
     os.environ.setdefault("RAY_DATA_PARQUET_FOOTER_NUM_ACTORS", "1")
-    with connected(cluster, _SPARE):
+    with connected(cluster):
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = sys.stderr.isatty()
         columns = ray.data.read_parquet(source).schema().names

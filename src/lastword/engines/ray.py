@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from lastword.decide.decider import Decider
 
 
+_SPARE = 2  # CPUs for reading and writing; if the workers have all CPUs, nothing is ever read
+
+
 @dataclass(frozen=True)
 class Cluster:
     """A Ray cluster, and the resources to use on it.
@@ -50,16 +53,16 @@ class Cluster:
 
 
 @contextmanager
-def connected(cluster: Cluster, spare: int = 0) -> Iterator[None]:
+def connected(cluster: Cluster) -> Iterator[None]:
     """Connect to Ray during the block; an existing connection is used and stays open."""
     if ray.is_initialized():
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    starts_here = cluster.address == "local"  # Ray runs only for this block
-    local: dict[str, Any] = {"include_dashboard": False} if starts_here else {}
-    if starts_here and spare:
-        local["num_cpus"] = math.ceil(cluster.workers * cluster.cpus_per_worker) + spare
+    local: dict[str, Any] = {}
+    if cluster.address == "local":  # Ray runs only for this block
+        cpus = math.ceil(cluster.workers * cluster.cpus_per_worker) + _SPARE
+        local = {"include_dashboard": False, "num_cpus": cpus}
     try:
         ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **local)
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -68,8 +71,12 @@ def connected(cluster: Cluster, spare: int = 0) -> Iterator[None]:
             "cluster, or `local` to start one here"
         ) from error
     try:
-        if starts_here:
-            _require_room(cluster)
+        gpus = cluster.workers * cluster.gpus_per_worker
+        if local and gpus > (here := ray.cluster_resources().get("GPU", 0.0)):
+            raise InputError(
+                f"{cluster.workers} workers take {gpus:g} GPU and this machine has {here:g}; take "
+                "fewer or smaller workers, or give the address of a larger cluster"
+            )
         yield
     finally:
         ray.shutdown()
@@ -123,17 +130,6 @@ def _joined(results: Sequence[RunResult]) -> RunResult:
         sum(getattr(result, name) for result in results) for name in ("items", "resumed", "failed")
     )
     return RunResult(cell, items, resumed, failed, sum((r.set_aside for r in results), ()))
-
-
-def _require_room(cluster: Cluster) -> None:
-    here, workers = ray.cluster_resources(), cluster.workers
-    for name, each in (("CPU", cluster.cpus_per_worker), ("GPU", cluster.gpus_per_worker)):
-        if workers * each > here.get(name, 0.0):
-            raise InputError(
-                f"{workers} workers take {workers * each:g} {name} and this machine has "
-                f"{here.get(name, 0.0):g}; take fewer or smaller workers, or give the address of "
-                "a larger cluster"
-            )
 
 
 def last_line(error: BaseException) -> str:
