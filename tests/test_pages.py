@@ -84,7 +84,6 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("org/name", "Qwen/Qwen3-0.6B"):
         shutil.copytree(FOLDER / "organism", folder / name)
     _write_gguf(folder)
-    _write_mmlu(folder / "cais" / "mmlu")
     rows = PATH.read_text(encoding="utf-8").splitlines()
     for name in ("items.jsonl", "mine.jsonl"):
         (folder / name).write_text("\n".join(rows[:4]), encoding="utf-8")
@@ -105,18 +104,6 @@ def _write_gguf(folder: Path) -> None:
     for name in ("models/file.Q4_K_M.gguf", "org/name-GGUF/name.Q8_0.gguf"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         gguf_files.write(folder / name, gguf_files.build("llama"))
-
-
-def _write_mmlu(folder: Path) -> None:
-    """Write a set in the hub's format, with one configuration of one split."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    folder.mkdir(parents=True)
-    rows = [{"question": f"Where is {n}?", "choices": ["here", "there"], "answer": 1} for n in "ab"]
-    pq.write_table(pa.Table.from_pylist(rows), folder / "test.parquet")
-    split = "data_files: [{split: test, path: test.parquet}]"
-    (folder / "README.md").write_text(f"---\nconfigs: [{{config_name: anatomy, {split}}}]\n---\n")
 
 
 SMALL = {

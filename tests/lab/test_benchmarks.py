@@ -84,7 +84,7 @@ def replace_hub(monkeypatch: pytest.MonkeyPatch, load: Callable[..., Any]) -> No
 def test_the_hub_and_a_file_have_the_same_fingerprint(tmp_path, monkeypatch):
     rows = truthfulqa_rows()
     there = {("truthfulqa/truthful_qa", "multiple_choice"): rows}
-    replace_hub(monkeypatch, lambda *name, split: {"validation": as_on_the_hub(there[name])})
+    replace_hub(monkeypatch, lambda *name: {"validation": as_on_the_hub(there[name])})
     published = find("truthfulqa").load()
     local = find("truthfulqa").load(write(tmp_path / "mc.json", rows))
     assert published.source == "hf:truthfulqa/truthful_qa:multiple_choice"
@@ -176,7 +176,7 @@ def test_missing_data_is_named(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="no benchmark 'trivia'; known: truthfulqa"):
         find("trivia")
 
-    def offline(*_: str, split: None) -> None:
+    def offline(*_: str) -> None:
         raise ConnectionError("no\nnetwork")
 
     replace_hub(monkeypatch, offline)

@@ -41,7 +41,6 @@ def compare(
     data: opt.Data = None,
     limit: opt.Limit = None,
     seed: opt.Seed = None,
-    columns: opt.Columns = None,
     format: opt.Format = None,
     json: opt.Json = False,
     loading: opt.Loading,
@@ -58,7 +57,7 @@ def compare(
         for name in names:
             entry(name)  # raises for an unknown method before the model is loaded
         (pair,) = read_benchmarks(
-            [benchmark], [] if template is None else [template], data, limit, seed, columns
+            [benchmark], [] if template is None else [template], data, limit, seed
         )
     if not method and (others := {*METHODS} - {name.partition("@")[0] for name in names}):
         left = ", ".join(name for name in METHODS if name in others)

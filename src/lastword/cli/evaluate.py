@@ -38,7 +38,7 @@ def eval_(
         list[str],
         typer.Option(
             help="truthfulqa, halueval-qa, halueval-qa-closed, halueval-sum, "
-            "fib, factor, everyday, demo, jsonl:PATH or hf:NAME. Repeatable."
+            "fib, factor, everyday, demo or jsonl:PATH. Repeatable."
         ),
     ],
     out: opt.Out = Path("runs"),
@@ -48,7 +48,6 @@ def eval_(
     data: opt.Data = None,
     limit: opt.Limit = None,
     seed: opt.Seed = None,
-    columns: opt.Columns = None,
     blind: Annotated[
         Blind,
         typer.Option(
@@ -83,7 +82,7 @@ def eval_(
         from lastword.records.store import WHOLE, Shard
 
         part = WHOLE if shard is None else Shard.parse(shard)
-        pairs = read_benchmarks(benchmark, template or [], data, limit, seed, columns)
+        pairs = read_benchmarks(benchmark, template or [], data, limit, seed)
         works = [Work(*pair, blind) for pair in pairs]
     results: list[RunResult] = []
     for options in models:
@@ -105,16 +104,13 @@ def read_benchmarks(
     data: Path | None,
     limit: int | None,
     seed: int | None = None,
-    columns: str | None = None,
 ) -> "list[tuple[Dataset, Template]]":
     """Return every data set with each of its templates, read and rendered."""
     if seed is not None and limit is None:
         raise typer.BadParameter("--seed draws a random subset: give its size with --limit")
-    if columns is not None and not any(name.startswith("hf:") for name in benchmarks):
-        raise typer.BadParameter("--columns goes with --benchmark hf:NAME")
     from lastword.lab.benchmarks import find, templates_for
 
-    sets = [find(name, columns) for name in dict.fromkeys(benchmarks)]
+    sets = [find(name) for name in dict.fromkeys(benchmarks)]
     by_set = templates_for(sets, templates)
     datasets = [b.load(data, limit=limit, seed=seed) for b in sets]
     work = [(d, t) for d in datasets for t in by_set[d.benchmark.name]]

@@ -244,13 +244,6 @@ Seed = Annotated[
 Limit = Annotated[
     int | None, typer.Option(min=1, help="Number of questions; a pair counts as one.")
 ]
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        help="Columns of hf:NAME: prompt=question,candidates=choices,truthful=answer; also "
-        "labels= and id=."
-    ),
-]
 Format = Annotated[
     Literal["md", "csv"] | None,
     typer.Option(help="Output format. By default a table in a terminal, and md in a pipe."),

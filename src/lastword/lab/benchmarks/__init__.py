@@ -15,7 +15,7 @@ from lastword.lab.benchmarks.contrasts import (
     HALUEVAL_SUM,
 )
 from lastword.lab.benchmarks.everyday import EVERYDAY
-from lastword.lab.benchmarks.ready import DEMO, hub, jsonl
+from lastword.lab.benchmarks.ready import DEMO, jsonl
 from lastword.lab.benchmarks.truthfulqa import TRUTHFULQA
 from lastword.text.prompt_template import Template
 
@@ -36,18 +36,16 @@ BENCHMARKS: dict[str, Benchmark] = {
 }
 
 
-def find(name: str, columns: str | None = None) -> Benchmark:
+def find(name: str) -> Benchmark:
     """Return the benchmark with this name.
 
-    `jsonl:PATH` is a file of the user's items, `hf:NAME` a data set on the hub or in a folder.
+    `jsonl:PATH` is a file of the user's items.
     """
-    if name.startswith("hf:"):
-        return hub(name.removeprefix("hf:"), columns)
     if name.startswith("jsonl:"):
         return jsonl(Path(name.removeprefix("jsonl:")))
     if name not in BENCHMARKS:
         known = ", ".join(BENCHMARKS)
-        raise InputError(f"no benchmark {name!r}; known: {known}, jsonl:PATH, hf:NAME")
+        raise InputError(f"no benchmark {name!r}; known: {known}, jsonl:PATH")
     return BENCHMARKS[name]
 
 

@@ -1,16 +1,12 @@
-"""Sets of ready items: a user's file, a set on the hub with named columns, and the demo's.
+"""Sets of ready items: a user's file, and the demo's.
 
 A file is in any format that `lastword correct --input` reads. `truthful` has the labels that
 metrics need. Reports show `question`. If the prompt contains it exactly once, the blind prompt is
 the prompt without it, unless `blind_prompt` is given. A user's template may use `prompt` and
 `question`. A conversation is rendered with the tokenizer's chat template.
-
-`hf:cais/mmlu:all@test` is configuration `all`, split `test`; both are optional if there is only
-one. `--columns prompt=question,candidates=choices,truthful=answer` names the columns. The right
-answer is an index counted from 0, a list of them, or the candidate's text.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,13 +14,12 @@ from pathlib import Path
 from lastword.errors import InputError
 from lastword.files.rows import read_objects
 from lastword.lab.benchmarks.benchmark import Benchmark, Example
-from lastword.lab.benchmarks.source import Row, Rows, read_hub
+from lastword.lab.benchmarks.source import Rows
 from lastword.text.items import Item
 from lastword.text.prompt_template import AS_IT_STANDS, Template
 from lastword.text.reading import read_items, require_items
 
 DEMO_PATH = Path(__file__).with_name("demo.jsonl")
-_ROLES = ("prompt", "candidates", "truthful")
 
 
 def jsonl(path: Path) -> Benchmark:
@@ -64,39 +59,3 @@ DEMO = replace(
     licence="Apache-2.0",
     citation="made by lastword: an invented world",
 )
-
-
-def hub(name: str, columns: str | None) -> Benchmark:
-    """Return the benchmark `hf:NAME`."""
-    pairs = [part.partition("=") for part in (columns or "").split(",") if part.strip()]
-    by_role = {role.strip(): column.strip() for role, _, column in pairs}
-    if {*by_role} != {*_ROLES}:
-        raise InputError(
-            f"--columns takes prompt=..., candidates=..., truthful=...; it has {columns or 'none'}"
-        )
-    path = Path(name.partition("@")[0].partition(":")[0])
-    return Benchmark(
-        name=f"hf:{path.resolve().name if path.is_dir() else name}",
-        # --data does not apply to a set named in full.
-        read=lambda data: read_hub(
-            name, "name the configuration and the split as hf:NAME:CONFIGURATION@SPLIT"
-        ),
-        parse=partial(_parse, by_role),
-        templates={"prompt": AS_IT_STANDS, "qa": "Question: {{ prompt }}\nAnswer:"},
-        licence="the set's own",
-        citation="the set's own",
-    )
-
-
-def _parse(columns: Mapping[str, str], place: int, row: Row) -> tuple[Example, ...]:
-    if absent := [column for column in columns.values() if column not in row]:
-        raise InputError(f"no column {absent[0]}; the row has {', '.join(row)}")
-    values = {role: row[column] for role, column in columns.items()}
-    truth, candidates = values["truthful"], list(values["candidates"])
-    if isinstance(truth, str):
-        if candidates.count(truth) != 1:
-            raise InputError(f"the right answer {truth!r} is not one of the candidates")
-        values["truthful"] = candidates.index(truth)
-    if isinstance(values["prompt"], str):
-        values["question"] = values["prompt"]
-    return (Example.of(Item.from_dict(values, id=str(place)), place),)

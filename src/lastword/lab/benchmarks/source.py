@@ -27,7 +27,7 @@ class Source:
 
     Attributes:
         files: Paths in a data folder; the first that exists is read.
-        hub: The Hugging Face set as `read_hub` takes it; None if there is none.
+        hub: NAME:CONFIGURATION of the set on the Hugging Face hub; None if there is none.
         take: Number of first rows that belong to the benchmark; None for all.
     """
 
@@ -42,7 +42,7 @@ class Source:
         elif self.hub is None:
             raise InputError(f"this set is read from a file: give --data, with {self.files[0]}")
         else:
-            table = read_hub(self.hub, "check the network or give --data a local file")
+            table = _read_hub(self.hub)
         return Rows(table.rows[: self.take], table.source)
 
     def _from_path(self, data: Path) -> Rows:
@@ -55,29 +55,21 @@ class Source:
         return Rows(read_objects(path), path.name)
 
 
-def read_hub(name: str, advice: str) -> Rows:
-    """Return the rows of a set on the hub, or in a folder that `datasets` reads.
-
-    Args:
-        name: NAME:CONFIGURATION@SPLIT; both are optional if there is only one.
-        advice: What to do if it cannot be loaded.
-    """
+def _read_hub(name: str) -> Rows:
+    """Return the rows of NAME:CONFIGURATION on the hub, which has one split."""
     try:
         from datasets import load_dataset
     except ImportError as error:
         raise InputError(f'`datasets` reads {name}: pip install "lastword[lab]"') from error
-    location, _, split = name.partition("@")
-    path, _, configuration = location.partition(":")
     try:
-        loaded = load_dataset(path, configuration or None, split=split or None)
+        (split,) = load_dataset(*name.split(":")).values()
     # `datasets` raises many kinds of errors here (offline, unknown set, broken cache).
     except Exception as error:
-        raise InputError(f"cannot load {name}: {one_line(error)[:200]}; {advice}") from error
-    if isinstance(loaded, dict):
-        if len(loaded) != 1:
-            raise InputError(f"{name} has splits {', '.join(loaded)}: choose one, {name}@SPLIT")
-        (loaded,) = loaded.values()
-    return Rows([dict(row) for row in loaded], f"hf:{name}")
+        fault = one_line(error)[:200]
+        raise InputError(
+            f"cannot load {name}: {fault}; check the network or give --data a local file"
+        ) from error
+    return Rows([dict(row) for row in split], f"hf:{name}")
 
 
 def text_field(row: Row, name: str, place: int) -> str:
