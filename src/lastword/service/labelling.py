@@ -39,14 +39,8 @@ _RESULT_POLICY = (  # the page has a stricter one, which allows only its scripts
 class LabelService(Application):
     """A table that a user labels, with the thread that trains and tests the probe.
 
-    Args:
-        job: The table.
-        port: Port on 127.0.0.1; 0 takes a free one.
-        started: Function that gets the page's address once it can be opened.
-
-    Attributes:
-        path: The first part of every address: `/` and a token.
-        error: The error that ended the thread; None without one.
+    `started` gets the page's address once it can be opened; `path` is the first part of every
+    address, and `error` the error that ended the thread.
     """
 
     error: BaseException | None = None

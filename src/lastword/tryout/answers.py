@@ -46,16 +46,10 @@ def answer(
     root: Path | None = None,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Cell:
-    """Return the records of the rows that the model answers.
+    """Return the records of the rows that the model answers, read at every depth.
 
-    Each row is read at every depth, with and without its text.
-
-    Args:
-        job: The trial.
-        tracer: Its model.
-        root: Folder that stores the records, in a folder per run. Records in it are not computed
-            again.
-        advance: Called with the number of rows done since the last call.
+    `root` stores the records, in a folder per run; those in it are not computed again. `advance` is
+    called with the number of rows done since the last call.
 
     Raises:
         RecordError: The folder has another run, or cannot be written.

@@ -29,7 +29,7 @@ class Candidate:
     """A probe, with its leave-one-out answers to the texts that it was fitted to.
 
     Attributes:
-        among: True for the texts that it was fitted to [texts].
+        among: True for these texts [texts].
         judged: Places of those that leave-one-out can judge.
         scores: Leave-one-out probabilities of these [judged, options].
         threshold: Lead over the model's answer that it needs; None if it always answers.
@@ -86,24 +86,16 @@ class Contest:
         """The kinds of probes, the cheapest first."""
         return [kind for kind in self.crossed if kind not in (*SIMPLE, UNREAD)]
 
-    def right(self, kind: str) -> np.ndarray:
-        """Return the worth of the cross-fitted answers of a contestant [texts]."""
-        return np.asarray(right_of(self.material, self.crossed[kind]) * self.material.worths)
-
     def steps(self, table: Table, among: Places) -> list[Rung]:
         """Return share against error of answers with these probabilities, to some texts."""
         wrong = ~right_of(self.material, table, among)
         return curve(table.max(axis=1), wrong, self.material.groups[among])
 
     @property
-    def planned(self) -> list[Rung]:
-        """Share against error of the probe on the texts that it was fitted to."""
-        return self.steps(self.chosen.scores, self.chosen.judged)
-
-    @property
     def best(self) -> str:
         """The kind of probe to use, by cross-validation on all labels."""
-        worths = {kind: self.right(kind) for kind in self.kinds}
+        right = {kind: right_of(self.material, self.crossed[kind]) for kind in self.kinds}
+        worths = {kind: one * self.material.worths for kind, one in right.items()}
         return best_of(worths, self.material.groups, cheap=self.material.job.cheap)
 
 

@@ -24,7 +24,7 @@ class Compute:
     """
 
     def __init__(self, material: Material) -> None:
-        job, question, texts = material.job, material.question, material.texts[:_COUNTED]
+        job, question, texts = material.job, material.labels.question, material.texts[:_COUNTED]
         self.answers, self.layer, self.encoders = 0.0, 0.0, dict[str, float]()
         for reader in job.readers:
             tokens = sum(len(passage.tokens) for passage in reader.encode(texts))

@@ -64,13 +64,13 @@ def hold(material: Material) -> Contest | None:
 
     The result is None if there are too few labels for a probe.
     """
-    if material.question is None:
+    if material.labels.question is None:
         return None if material.cell is None else _by_trajectory(material)
-    return Fitting.read(material).contest() if material.enough else None
+    return _Fitting.read(material).contest() if material.enough else None
 
 
 @dataclass(frozen=True, eq=False)
-class Fitting:
+class _Fitting:
     """Labelled texts of one question, with their states and scores.
 
     Attributes:
@@ -88,9 +88,8 @@ class Fitting:
     blind: np.ndarray | None
 
     @classmethod
-    def read(cls, material: Material) -> "Fitting":
-        """Read the states of all texts."""
-        question, job, states = material.question, material.job, dict[str, np.ndarray]()
+    def read(cls, material: Material) -> "_Fitting":
+        question, job, states = material.labels.question, material.job, dict[str, np.ndarray]()
         assert question is not None
         texts, template = material.texts, job.template
         if job.tracer is not None:
@@ -103,7 +102,6 @@ class Fitting:
         return cls(material, material.options[0], states, base, blind)
 
     def contest(self) -> Contest:
-        """Return the results of all contestants."""
         material, half = self.material, self.material.fit_half
         chosen = self.fits(half)
         kind = self.choose(chosen)
@@ -120,7 +118,7 @@ class Fitting:
             probe=probe,
             shown=self.probabilities(chosen[kind], material.every),
             names={kind: one.fit.name for kind, one in self.fitted_to_all.items()},
-            refit=cache(self.refit),
+            refit=cache(lambda kind: self.probe(self.fitted_to_all[kind])),
             costs=self.costs(chosen),
             likeness=tuple(probe.linear.likeness_p(self.rows(probe.linear, ~half)).tolist()),
             by_depth=self.by_depth,
@@ -144,11 +142,7 @@ class Fitting:
         return class_weights(self.material.truths[self.material.fit_half].tolist(), self.options)
 
     def fits(self, among: Which) -> dict[str, Candidate]:
-        """Fit a probe to each source of states, to pairs of them, and one over the model's scores.
-
-        Returns:
-            The probes by kind, the cheapest first.
-        """
+        """Fit probes, the cheapest first: to states, to pairs, and over the model's scores."""
         labels, weights = self.material.truths[among].tolist(), self.weights
         fits = {
             name: fit_state(
@@ -202,7 +196,6 @@ class Fitting:
         return self._candidate(over.probe, among, places, over.scores)
 
     def candidate(self, fit: LinearFit, among: Which) -> Candidate:
-        """Return a probe of states as a candidate."""
         judged, places = self.judged(among)
         leads = fit.probe.table(fit.scores[judged], self.options)
         return replace(self._candidate(fit.probe, among, places, leads), right=fit.right)
@@ -263,11 +256,9 @@ class Fitting:
 
     @cached_property
     def words(self) -> "GridSearchCV":
-        """A bag of words, fitted to the half of the labels that fits."""
         return self.bag(self.material.fit_half)
 
     def bag(self, among: Which, strengths: Sequence[float] = ()) -> "GridSearchCV":
-        """Fit a bag of words to some labels, with one of these penalties."""
         texts = [self.material.texts[i] for i in np.flatnonzero(among)]
         return bag_of_words(texts, self.material.truths[among].tolist(), self.weights, strengths)
 
@@ -286,15 +277,9 @@ class Fitting:
 
     @cached_property
     def fitted_to_all(self) -> dict[str, Candidate]:
-        """The probes fitted to all labels."""
         return self.fits(self.material.every)
 
-    def refit(self, kind: str) -> Probe:
-        """Fit a kind of probe to all labels."""
-        return self.probe(self.fitted_to_all[kind])
-
     def probe(self, one: Candidate) -> Probe:
-        """Return the probe of a candidate."""
         texts = [self.material.texts[i] for i in np.flatnonzero(one.among).tolist()]
         probe = _probe(self.material, one.fit, texts)
         probe = replace(probe, threshold=one.threshold)

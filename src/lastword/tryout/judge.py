@@ -246,7 +246,7 @@ def _standings(
         saves=0.0 if cheap is None or not best.cost else 1 - (cheap.cost or 0.0) / best.cost,
         probe=None if results.probe is None else results.probe.name,
         cost=best.cost,
-        classes=tuple(_classes(results, answered)) if material.question is not None else (),
+        classes=tuple(_classes(results, answered)) if material.labels.question is not None else (),
         answers=_answers(results),
         prompts=tuple(_raced(results, one) for one in prompts),
         prompts_left_out=tuple(left_out),

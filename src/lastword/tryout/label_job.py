@@ -33,11 +33,9 @@ Condition = Callable[[], bool]
 
 @dataclass
 class Progress:
-    """The progress that the page shows.
+    """The progress that the page shows: the current work, the verdict, and its results.
 
     Attributes:
-        doing: The current work of the model's thread, in words.
-        words: The verdict.
         commands: The commands that use the result, each after its purpose.
         page: The file of the page with all results; None before it is written.
         ended: True if there is nothing left to label.
@@ -57,7 +55,6 @@ class LabelJob:
 
     Args:
         source: The table; nothing in it is labelled.
-        out: Folder of the labels and of all results.
         load: Function that loads the language model; it returns None without one.
         load_readers: Loads the sentence encoders that take part; called after `load`.
 

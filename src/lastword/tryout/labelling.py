@@ -125,7 +125,6 @@ class Labelling:
 
         Raises:
             Repeated: The row is not the next one.
-            OSError: The label cannot be written.
         """
         with self.change:
             if row != self.next():
@@ -138,9 +137,6 @@ class Labelling:
         """Undo the last label of this round, and return its row; None if there is none.
 
         A complete round cannot be changed, because its labels are in use.
-
-        Raises:
-            OSError: The change cannot be written.
         """
         with self.change:
             if self.complete or not (done := self.done):

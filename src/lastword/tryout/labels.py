@@ -47,11 +47,8 @@ class LabelledRow(NamedTuple):
 class Labels:
     """Texts with questions about them and the right answers.
 
-    Attributes:
-        rows: The labelled rows.
-        notes: Guesses and warnings about the table.
-        table: Every row of the table by its id, including those without a label.
-        columns: The columns of the table.
+    `table` has every row by its id, including those without a label; `notes` are guesses and
+    warnings about it.
     """
 
     name: str
@@ -159,13 +156,9 @@ def read_labels(source: Any, settings: TableOptions = TableOptions()) -> Labels:
 def read_unlabelled(
     source: str, settings: TableOptions
 ) -> tuple[dict[str, Row], Columns, list[str]] | None:
-    """Read a table in which no row has a label.
+    """Read a table in which no row has a label; its options are a file, or `a,b,c`.
 
-    The options must be given as a file or as `a,b,c`, not as a column of the table.
-
-    Returns:
-        The rows by id, the columns, including the empty one for labels, and notes about rows that
-        cannot be read; None if a row has a label.
+    The result is None if a row has a label; else the rows by id, the columns, and notes.
 
     Raises:
         InputError: The table cannot be read, its text column cannot be guessed, or its label column

@@ -19,7 +19,6 @@ from lastword.probes.state import can_fit
 from lastword.records.cells import Cell
 from lastword.records.metrics import Rows
 from lastword.text.prompt_template import Template
-from lastword.text.question import Choice
 from lastword.trust.crossfit import Folds, random_folds
 from lastword.trust.groups import FRACTION, SEED, fit_part
 from lastword.trust.terms import Terms
@@ -132,12 +131,7 @@ class TryJob:
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """Labelled texts of a trial, with their records.
-
-    Attributes:
-        labels: The labelled texts that the model can read.
-        cell: The records of the model's answers; None without.
-    """
+    """Labelled texts that the model can read, with the records of its answers, if there are any."""
 
     job: TryJob
     labels: Labels
@@ -201,11 +195,6 @@ class Material:
     def folds(self) -> Folds:
         """The fold of each text [texts]."""
         return random_folds(self.groups, FOLDS, SEED)
-
-    @property
-    def question(self) -> Choice | None:
-        """The question, if all texts have the same one."""
-        return self.labels.question
 
     @property
     def enough(self) -> bool:

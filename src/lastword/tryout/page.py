@@ -11,7 +11,6 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from lastword.errors import InputError
 from lastword.files.wording import percent, two_digits
 from lastword.files.writing import write_text
 from lastword.records.chart import line_chart
@@ -24,13 +23,9 @@ FILE = "index.html"
 _ASSETS = Path(__file__).parent / "assets"
 
 
-def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
-    """Write the page of a trial to `out/index.html`, and return its path.
-
-    Raises:
-        InputError: The file cannot be written.
-    """
-    contest, path = verdict.contest, out / FILE
+def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> None:
+    """Write the page of a trial to `out/index.html`."""
+    contest = verdict.contest
     rows = [
         (row.id, texts[row.id], row.truth, row.model or "", row.shown) for row in contest.answers
     ]
@@ -48,11 +43,7 @@ def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
         contestants=_contestants(verdict),
         by_depth=_by_depth(verdict.by_depth),
     )
-    try:
-        write_text(path, html)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
-    return path
+    write_text(out / FILE, html)
 
 
 def _tiles(verdict: Verdict) -> dict[str, str]:

@@ -29,12 +29,7 @@ _TOGETHER = 16  # number of rows between two checks of the time
 
 @dataclass(frozen=True, eq=False)
 class Raced:
-    """Results with another prompt.
-
-    Attributes:
-        ids: Rows that were tested [rows].
-        right: True where the answer was right [rows].
-    """
+    """Results with another prompt: the rows that were tested, and True for right answers."""
 
     template: Template | DecisionPrompt
     ids: tuple[str, ...]

@@ -36,9 +36,7 @@ def first_round(out: Path, texts: Mapping[str, str]) -> Labelling:
 def read_trial(source: str, settings: TableOptions, out: Path | None) -> Labels | str:
     """Return the labels of a trial: those in its table, or else those of round one.
 
-    Returns:
-        The labels, or words that ask the user for the first ones, which are written to
-        `labels.csv`.
+    If there are none, the result is words that ask the user for those in `labels.csv`.
 
     Raises:
         InputError: The table or `labels.csv` cannot be read.

@@ -50,12 +50,7 @@ def _nothing(done: object) -> None:
 
 @dataclass(frozen=True, eq=False)
 class PreparedTrial:
-    """A trial whose contestants have answered.
-
-    Attributes:
-        contest: Probes and baselines; None if there are too few labels.
-        prompts: Results of other prompts, and the names of those that were not tested.
-    """
+    """A trial whose contestants have answered; the contest is None if there are too few labels."""
 
     job: TryJob
     sample: Sample | None
@@ -77,10 +72,9 @@ class PreparedTrial:
         return replace(terms, methods=(*corrections, self.contest.probe.name))
 
     def conclude(self, out: Path | None = None) -> Verdict:
-        """Test the best method, and return the verdict.
+        """Test the best method, and return the verdict; with a folder, write all results to it.
 
-        With a folder, write all results to it, and the rows of the next round. If rows of a second
-        round are labelled there, they decide what is certified.
+        If rows of a second round are labelled there, they decide what is certified.
 
         Raises:
             InputError: The folder belongs to other labels or another promise.
@@ -195,7 +189,9 @@ def _automation(contest: Contest, error: float, delta: float) -> Automation:
     table = contest.shown[places]
     confidence, wrong = table.max(axis=1), ~right_of(contest.material, table, places)
     rows = len(places)
-    ladder = plan(contest.planned, confidence, rows=rows, error=error, level=delta, drawn=False)
+    # Planned on the texts that the probe was fitted to.
+    planned = contest.steps(contest.chosen.scores, contest.chosen.judged)
+    ladder = plan(planned, confidence, rows=rows, error=error, level=delta, drawn=False)
     steps = rungs(confidence, wrong, contest.material.groups[places], ladder.thresholds)
     return Automation(error, until_failure(steps, error, delta))
 

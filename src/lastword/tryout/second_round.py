@@ -90,7 +90,6 @@ class SecondRound:
         thresholds: The rungs of the ladder, for an error.
         look_rows: Number of rows per look.
         reference: Conformal p-values of texts in the pool, for the monitor of drift.
-        benchmarks: Fingerprint of the table by its name.
         asked: Number of rows that were offered for labelling.
         labels: Labels by row; None for a skipped row.
         look: Number of the current look, from 1; 0 before the first.
@@ -312,13 +311,8 @@ def _answered(
         answers = decider.answer([work for _, work in sound])
         for ((id, text), _), answer in zip(sound, answers, strict=True):
             if isinstance(answer, Answer):
-                yield _row(id, text, answer)
-
-
-def _row(id: str, text: str, answer: Answer) -> tuple[PoolRow, float]:
-    assert answer.choice is not None
-    decided = answer.decision if answer.by is not None and answer.corrected else None
-    model = None if decided is None else decided.base_answer
-    confidence = float(answer.probabilities.max())
-    like = 1.0 if answer.likeness is None else answer.likeness
-    return PoolRow(id, text, str(answer.choice), model, confidence), like
+                decided = answer.decision if answer.by is not None and answer.corrected else None
+                model = None if decided is None else decided.base_answer
+                confidence, like = float(answer.probabilities.max()), answer.likeness
+                row = PoolRow(id, text, str(answer.choice), model, confidence)
+                yield row, 1.0 if like is None else like

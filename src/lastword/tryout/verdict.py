@@ -18,10 +18,8 @@ class Standing:
     """The results of one contestant on the labelled items. Shares lie in [0, 1].
 
     Attributes:
-        name: The contestant's name.
         right: Accuracy; a tie counts as the share of right answers among the tied ones.
-        low: Lower end of the exact 95% interval; for chance, equal to `right`.
-        high: Upper end of the interval.
+        low, high: The exact 95% interval.
         fixed: Number of the model's wrong answers that it corrects; None if it corrects nothing.
         broken: Number of the model's right answers that it makes wrong.
         p: p-value of McNemar's exact test against the model, two-sided, over groups of examples.
@@ -45,7 +43,6 @@ class Class:
     """One label: its recall, and the answers about it that are given.
 
     Attributes:
-        items: The number of rows with this label.
         model: Recall of the model; None without a model.
         corrected: Recall of the best contestant.
         share: Share of its rows that the best contestant answers at the threshold.

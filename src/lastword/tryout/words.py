@@ -57,8 +57,6 @@ def shares(verdict: Verdict) -> Iterator[str]:
     """Yield a line about the share that is answered at each error, and the way to a proof."""
     answered = verdict.answered
     for one in answered.estimates:
-        if one.error not in ERRORS and one.error != answered.error:
-            continue
         between = f"{percent(one.low)} to {percent(one.high)}"
         proven = ""
         if answered.error is not None and one.error >= answered.error:
