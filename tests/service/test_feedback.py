@@ -182,7 +182,7 @@ def test_a_label_that_cannot_be_stored_is_not_counted(model, overridden, tmp_pat
     item = overridden[0]
     with running(model, state=tmp_path / "state.db") as service:
         answer = ask(service, item)
-        execute = service.service.oversight._ledger._execute
+        execute = service.service.oversight.ledger._execute
         execute(text("PRAGMA query_only = 1"))  # as if the disk had become read-only
         refused = label(service, answer, answer["base_index"])
         assert refused.status_code == 503 and code_of(refused) == "unkept"
@@ -348,5 +348,5 @@ def test_repeated_items_are_no_drift(certificate, trace_decisions):
         assert max(test.seen for test in oversight.drift.tests.values()) == 300
         together += bool(oversight.drift.warned)
         alone += bool(by_answer.warned)
-        oversight.close()
+        oversight.ledger.close()
     assert together <= 1 and alone >= 2

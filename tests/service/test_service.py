@@ -192,7 +192,7 @@ def test_stopping_answers_accepted_requests_and_refuses_new_ones(held):
             assert served.client.get("/readyz").status_code == 503
             threading.Timer(0.3, held.go.set).start()
             assert [s.result().status_code for s in sent] == [200] * 4
-    assert not served.service.alive
+    assert not served.service.line.alive
     assert served.events("stopped")[-1]["unanswered"] == 0
 
 

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
 from lastword.decide.answer import Answer
@@ -66,7 +66,3 @@ class Metrics:
         if decision.deferred:
             self._deferred += 1
             self.deferred.inc()
-
-    def text(self) -> bytes:
-        """Return all metrics in Prometheus' format."""
-        return generate_latest(self.registry)

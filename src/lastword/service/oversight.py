@@ -58,7 +58,7 @@ class Oversight:
     ) -> None:
         self._metrics, self._log, self._certificate = metrics, log, certificate
         digest = text_digest(json.dumps(strict(certificate.to_dict()), sort_keys=True))
-        self._ledger = Ledger(settings.state, digest, settings.feedback_items)
+        self.ledger = Ledger(settings.state, digest, settings.feedback_items)
         self._keeps_texts = settings.keep_texts
         terms = certificate.terms
         self.monitors = {BREAKS: Monitor(terms.watched, terms.delta)}
@@ -66,7 +66,7 @@ class Oversight:
             self.monitors[ERRORS] = Monitor(certificate.error_rate, terms.delta)
         self.drift = Drift(certificate.reference, terms.delta)
         try:
-            with self._ledger.event():
+            with self.ledger.event():
                 self._catch_up(anew=True)
         except DatabaseError as error:
             raise InputError(f"cannot read the state: {error}") from error
@@ -93,10 +93,6 @@ class Oversight:
     def alarm(self) -> bool:
         """True after an alarm of any monitor."""
         return any(monitor.alarm for monitor in self.monitors.values())
-
-    def close(self) -> None:
-        """Close the state."""
-        self._ledger.close()
 
     def answered(self, decision: Decision, item: Item, work: Query | None = None) -> str | None:
         """Store an answer, and return the id for its label.
@@ -146,12 +142,12 @@ class Oversight:
         if self._keeps_texts:
             words = {"text": text, "instructions": instructions, "choices": list(choices)}
         try:
-            with self._ledger.event():
+            with self.ledger.event():
                 self._catch_up()
-                values = {} if self._ledger.knows(mark) else values
+                values = {} if self.ledger.knows(mark) else values
                 warned = self.drift.see(values)
-                self._ledger.remember(name, entry, mark, words)
-                self._ledger.see(values, self.drift.state())
+                self.ledger.remember(name, entry, mark, words)
+                self.ledger.see(values, self.drift.state())
         except DatabaseError as error:
             self._log_unkept(error)
             return None
@@ -167,17 +163,17 @@ class Oversight:
                 disk or the database fails.
         """
         try:
-            with self._ledger.event():
+            with self.ledger.event():
                 self._catch_up()
-                entry = self._ledger.find(name)
+                entry = self.ledger.find(name)
                 if not right or not all(0 <= place < entry.candidates for place in right):
                     what = f"right is a place from 0 to {entry.candidates - 1}, or several"
                     raise Refusal("invalid_body", what)
                 broken, fixed, wrong = entry.judge(right)
-                first = self._ledger.first(name, group)
+                first = self.ledger.first(name, group)
                 after = self._after(entry, broken, fixed, wrong) if first else self.monitors
                 states = {kind: asdict(monitor) for kind, monitor in after.items()}
-                self._ledger.label(name, group, right, states)
+                self.ledger.label(name, group, right, states)
         except DatabaseError as error:  # a label that a restart would forget is not counted
             self._log_unkept(error)
             what = "the label cannot be kept, and the service's log says why; send it again"
@@ -208,9 +204,9 @@ class Oversight:
     def describe(self) -> Object:
         """Return the state of the tests as JSON; `remembered` is None if it cannot be read."""
         remembered = None
-        with suppress(DatabaseError), self._ledger.event():
+        with suppress(DatabaseError), self.ledger.event():
             self._catch_up()
-            remembered = self._ledger.counts()
+            remembered = self.ledger.counts()
         monitors = {
             kind: asdict(monitor)
             | {"log_wealth": monitor.log_wealth, "slipping": monitor.slipping}
@@ -223,13 +219,13 @@ class Oversight:
 
     def _catch_up(self, *, anew: bool = False) -> None:
         """Read the state of the last event of any service; with `anew`, start from it."""
-        if not (anew or self._ledger.shared):
+        if not (anew or self.ledger.shared):
             return
-        if (states := self._ledger.state("monitors")) is not None:
+        if (states := self.ledger.state("monitors")) is not None:
             self._watch({kind: Monitor(**state) for kind, state in states.items()})
-        if (state := self._ledger.state("drift")) is not None:
-            if anew or not self.drift.follow(self._ledger.seen(anew=False), state):
-                self.drift.follow(self._ledger.seen(), state, anew=True)
+        if (state := self.ledger.state("drift")) is not None:
+            if anew or not self.drift.follow(self.ledger.seen(anew=False), state):
+                self.drift.follow(self.ledger.seen(), state, anew=True)
 
     def _watch(self, after: Mapping[str, Monitor]) -> None:
         """Replace the monitors, and log an alarm or a slip that is new."""

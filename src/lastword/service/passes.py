@@ -26,9 +26,7 @@ class Passes:
     def __init__(self, decider: Decider, metrics: Metrics, log: Log, deadline: float) -> None:
         self._decider, self._metrics, self._log = decider, metrics, log
         self._deadline = deadline
-        # Without a language model, a pass reads the tokens of encoders alone.
-        has_model = decider.by_model is not None
-        self.chunks = Chunks(decider.tracer) if has_model else None
+        self.chunks = None if decider.by_model is None else Chunks(decider.tracer)
 
     def choose(self, orders: Sequence[Order]) -> list[Order]:
         """Return the first order and those that share its pass; a long one is alone."""
@@ -36,7 +34,9 @@ class Passes:
         if self._is_long(first):
             return [first]
         alike = [o for o in orders if o.kind == first.kind and not self._is_long(o)]
-        limit = self._tokens if first.encoded is None else TARGETS
+        limit = TARGETS
+        if first.encoded is None:  # probes; without a language model they read encoders alone
+            limit = CPU_TOKENS if self.chunks is None else self._decider.tracer.batch_tokens
         count = sum(cost <= limit for cost in accumulate(order.cost for order in alike))
         alike = alike[: max(count, 1)]
         items = [order.encoded for order in alike if order.encoded is not None]
@@ -45,11 +45,6 @@ class Passes:
         # The tracer's plan groups what fits into one pass; the first order has waited longest.
         (group,) = (group for group in self._decider.tracer.plan(items) if 0 in group)
         return [alike[i] for i in sorted(group)]
-
-    @property
-    def _tokens(self) -> int:
-        """The maximum number of tokens of a pass of probes."""
-        return CPU_TOKENS if self.chunks is None else self._decider.tracer.batch_tokens
 
     def _is_long(self, order: Order) -> bool:
         """Return True if a chunk of the order's prompt has to be read before its pass."""

@@ -5,10 +5,7 @@ are served in the order of arrival. If both lanes have orders, passes alternate 
 that a single request waits for one pass of a batch, and a batch for one of single requests.
 
 So one client cannot hold up the others, however much it sends: within a lane, no client gets a
-second order into the model before every waiting client got its first. An example with passes of
-two orders, where client A sent a1 a2 a3, and then client B sent b1:
-
-    next(2)  a1 b1     B sends b2     next(2)  a2 b2     next(2)  a3
+second order into the model before every waiting client got its first.
 
 Only the event loop's thread touches the queue. A cancelled order leaves it at once.
 """
@@ -113,7 +110,7 @@ class Line:
     """A queue with the task that empties it, pass by pass of at most `most` orders.
 
     In the thread, `choose` returns those of the next orders that go together, and `run` their
-    results. An order that has none yet waits for its next turn.
+    results. An order that has none yet waits for its next turn. `current` are those of a pass.
     """
 
     def __init__(
@@ -124,7 +121,7 @@ class Line:
         most: int,
     ) -> None:
         self._choose, self._run, self._thread, self._most = choose, run, thread, most
-        self._queue, self._current = Queue(), list[Order]()
+        self._queue, self.current = Queue(), list[Order]()
         self._work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -134,18 +131,13 @@ class Line:
         return self._task is None or not self._task.done()
 
     @property
-    def busy(self) -> bool:
-        """True while a pass runs."""
-        return bool(self._current)
-
-    @property
     def waiting(self) -> int:
         """The number of orders in the queue."""
         return len(self._queue)
 
     def oldest_seconds(self) -> float:
         """Return the age of the oldest unanswered order; 0 if there is none."""
-        since = [order.since for order in (*self._queue, *self._current)]
+        since = [order.since for order in (*self._queue, *self.current)]
         return time.monotonic() - min(since) if since else 0.0
 
     async def results(self, orders: Sequence[Order | TraceError]) -> list[Any]:
@@ -181,9 +173,9 @@ class Line:
                 continue
             chosen = await in_thread(self._choose, orders)
             self._queue.take(chosen)
-            self._current = [order for order in chosen if not order.future.done()]
-            results = await in_thread(self._run, self._current) if self._current else {}
-            for order in self._current:
+            self.current = [order for order in chosen if not order.future.done()]
+            results = await in_thread(self._run, self.current) if self.current else {}
+            for order in self.current:
                 if order.future.done():  # its request has ended
                     continue
                 if order not in results:
@@ -192,4 +184,4 @@ class Line:
                     order.future.set_exception(result)
                 else:
                     order.future.set_result(result)
-            self._current = []
+            self.current = []

@@ -97,21 +97,16 @@ class Service(Application):
         alarm = self.oversight is not None and self.oversight.alarm
         return self.settings.shadow or (alarm and self.settings.on_alarm == "shadow")
 
-    @property
-    def alive(self) -> bool:
-        """True while the model's queue runs."""
-        return self.line.alive
-
     def close(self) -> None:
         """End the threads and close the state."""
-        self.ended = not self.line.busy  # nothing ends a pass that hangs
+        self.ended = not self.line.current  # nothing ends a pass that hangs
         if not self.ended:
             self.log.event("abandoned", waiting=self.line.waiting)
         self.line.close()
         for thread in self._threads:
             thread.shutdown(wait=False, cancel_futures=True)
         if self.oversight is not None:
-            self.oversight.close()
+            self.oversight.ledger.close()
 
     async def read(self, size: int, work: Callable[[], Result]) -> Result:
         """Call a function that reads so many characters of text in a thread."""

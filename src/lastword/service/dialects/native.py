@@ -4,7 +4,7 @@ Answers have every reason.
 """
 
 from fastapi import Response
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from lastword.errors import ItemError, TraceError
 from lastword.service.call import ThisCall, json_of
@@ -86,7 +86,7 @@ async def model(call: ThisCall) -> Response:
 @router.get("/healthz")
 async def healthz(call: ThisCall) -> Response:
     """Report that the service lives; 500 if the model's queue has ended."""
-    if not call.service.alive and not call.service.traffic.draining:
+    if not call.service.line.alive and not call.service.traffic.draining:
         raise Refusal("internal", "the model's queue has ended: restart the service")
     return json_of({"status": "ok"})
 
@@ -94,7 +94,7 @@ async def healthz(call: ThisCall) -> Response:
 @router.get("/readyz")
 async def readyz(call: ThisCall) -> Response:
     """Report that items are accepted; 503 while the service stops."""
-    if call.service.traffic.draining or not call.service.alive:
+    if call.service.traffic.draining or not call.service.line.alive:
         raise Refusal("draining", "the service takes no more items", retry_after=1)
     return json_of({"status": "ready"})
 
@@ -102,7 +102,7 @@ async def readyz(call: ThisCall) -> Response:
 @router.get("/metrics", response_class=Response, responses=_TEXT)
 async def metrics(call: ThisCall) -> Response:
     """Counters in Prometheus' text format."""
-    return Response(call.service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+    return Response(generate_latest(call.service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 NATIVE = Dialect(router)

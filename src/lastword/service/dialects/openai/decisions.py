@@ -19,7 +19,7 @@ from lastword.service.dialects.question_form import (
     conversation,
     text_of_parts,
 )
-from lastword.service.questions import Usage, answer
+from lastword.service.questions import answer
 from lastword.service.schema import Json, Object, Text
 from lastword.text.question import Choice, Predicate, Score, Single
 
@@ -60,8 +60,15 @@ async def decisions(body: AnyBody, call: ThisCall) -> Response:
         _answer(given, questions[i].get("name"), replies.reasons[i], body.on_deferred)
         for i, given in replies.answers.items()
     ]
-    usage = _usage(replies.usage)
-    return plain_answer({"answers": answers, "model": call.service.name, "usage": usage})
+    usage = replies.usage
+    counts = {
+        "input_tokens": usage.input,
+        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
+        "output_tokens": usage.output,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage.input + usage.output,
+    }
+    return plain_answer({"answers": answers, "model": call.service.name, "usage": counts})
 
 
 def _answer(given: Answer, name: str | None, reasons: Object, on_deferred: str) -> Object:
@@ -73,16 +80,6 @@ def _answer(given: Answer, name: str | None, reasons: Object, on_deferred: str) 
     if isinstance(given.question, Predicate):
         keys = ("type", "probability")
     return {key: values[key] for key in keys if key in values} | more
-
-
-def _usage(usage: Usage) -> Object:
-    return {
-        "input_tokens": usage.input,
-        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
-        "output_tokens": usage.output,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": usage.input + usage.output,
-    }
 
 
 def _fields(kind: type[Single], question: Object) -> Object:
