@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawn import bars, curves, rules, texts, title
 from synthetic import answered, cells, synthetic_cell, synthetic_grid
 
 from lastword.errors import RecordError
 from lastword.lab.report.ablation import (
     GRIDS,
     Effect,
-    ablation_figure,
     deltas,
     necessity,
     necessity_table,
@@ -131,22 +129,6 @@ def test_rows_have_means_in_points_and_count_unrounded_regressions():
     deltas = np.array([[-1e-6, 0.0, -1e-17, 0.2, np.nan, np.nan], [0.1, -0.2, *[np.nan] * 4]])
     [line] = necessity_table([Effect("x", deltas)]).rows
     assert line == ("x", pytest.approx(25 * (0.2 - 1e-6)), pytest.approx(-5), 1, 1, 4)
-
-
-def test_the_panels_show_the_rows_in_points(rows, swept):
-    figure = ablation_figure(rows, swept, Theta())
-    assert [title(axes)[:3] for axes in figure.canvas.axes] == [f"({c})" for c in "abcdef"]
-    first, *others = figure.canvas.axes
-    np.testing.assert_allclose([*bars(first).values()], np.transpose([r.points for r in rows]))
-    assert texts(first) == [str(row.negative[0] or "") for row in rows]
-    for axes, (name, effects) in zip(others, swept.items(), strict=True):
-        (label, x, y), (other, *_) = curves(axes)
-        assert (label, other) == ("MC1", "MC2")
-        np.testing.assert_allclose(y, [row.points[0] for row in effects])
-        (rule,) = rules(axes)
-        assert rule == x[[row.value for row in effects].index(getattr(Theta(), name))]
-        counts = [str(row.negative[0]) for row in effects if row.negative[0]]
-        assert [text for text in texts(axes) if text not in ("MC1", "MC2")] == counts
 
 
 def test_a_single_candidate_keeps_the_base_under_every_rule():

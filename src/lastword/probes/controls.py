@@ -10,14 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastword.errors import InputError, RecordError
-from lastword.probes.logit import (
-    PENALTIES,
-    Options,
-    best_penalty,
-    centred,
-    padded,
-    root_mean_square,
-)
+from lastword.probes.logit import Options, best_penalty, centred, padded, root_mean_square
 from lastword.probes.trajectory import features_of, unread
 from lastword.records.cells import Cell, mean
 from lastword.records.columns import decisions
@@ -99,7 +92,7 @@ def fit_cell(cell: Cell) -> Fit | None:
     target = truthful / truthful.sum(axis=1, keepdims=True)
 
     def answers(features: Sequence[int]) -> PerItem:
-        scores = best_penalty(x[:, :, features], present, target, PENALTIES, folds)[1]
+        scores = best_penalty(x[:, :, features], present, target, folds)[1]
         return mc1_rows(scores, truthful)
 
     sets = range(first), [*range(first), base], range(x.shape[2])

@@ -209,5 +209,4 @@ def _without_each(
 
 
 def _row_products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the product of each row of `a` with the same row of `b`."""
     return np.asarray(np.einsum("ir,ir->i", a, b))

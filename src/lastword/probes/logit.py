@@ -56,7 +56,7 @@ def fit_logit(
     x = centred(x, present)
     scale = root_mean_square(x, present)
     x = x / scale
-    penalty, scores = best_penalty(x, present, target, PENALTIES, folds, weights)
+    penalty, scores = best_penalty(x, present, target, folds, weights)
     fitted = conditional_logit(x, present, target, penalty, weights)
     return fitted / scale, fit_temperature(scores, truths), scores
 
@@ -126,7 +126,6 @@ def best_penalty(
     x: Features,
     present: Present,
     target: Shares,
-    penalties: Sequence[float],
     folds: Folds,
     item_weights: Weights | None = None,
 ) -> tuple[float, Scores]:
@@ -135,7 +134,7 @@ def best_penalty(
 
     def answer(rest: Which, tested: Which) -> dict[float, np.ndarray]:
         data = x[rest], present[rest], target[rest]
-        fits = {penalty: conditional_logit(*data, penalty, each[rest]) for penalty in penalties}
+        fits = {penalty: conditional_logit(*data, penalty, each[rest]) for penalty in PENALTIES}
         absent = np.where(present[tested], 0.0, -np.inf)
         return {penalty: x[tested] @ weights + absent for penalty, weights in fits.items()}
 

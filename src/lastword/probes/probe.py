@@ -149,7 +149,6 @@ class Probe:
         return save(arrays, {"lastword": text, "schema": SCHEMA, "digest": digest})
 
     def _content(self) -> tuple[str, dict[str, np.ndarray]]:
-        """Return the JSON text, and the arrays that it names."""
         arrays: dict[str, np.ndarray] = {}
         facts = _ADAPTER.dump_python(self, mode="json", context=arrays, exclude=_LEFT_OUT)
         return to_json(facts | {"trained": sorted(self.trained)}), arrays

@@ -298,7 +298,6 @@ def classes_of(labels: Sequence[str]) -> tuple[str, ...]:
 def _probe(
     scores: Table, fitted: LinearMap, labels: Sequence[str], blocks: tuple[StateBlock, ...]
 ) -> LinearProbe:
-    """Return a probe of a fitted map, with its temperature and its likeness."""
     classes, judged = classes_of(labels), recurring(labels)
     truths = [classes.index(label) for label in labels]
     temperature = fit_temperature(scores[judged], np.array(truths)[judged].tolist())

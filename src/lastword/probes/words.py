@@ -65,6 +65,5 @@ def bag_of_words(
 
 
 def _weighted(truths: Any, answers: np.ndarray, weights: Mapping[str, float]) -> float:
-    """Return the accuracy with a weight per class."""
     each = [weights[truth] for truth in truths]
     return float(np.average(np.asarray(truths) == answers, weights=each))

@@ -393,7 +393,6 @@ def summarise(cell: Cell) -> Summary:
 
 
 def _calibration(cell: Cell, scores: str) -> float:
-    """Return the calibration error of softmax(scores) over the items that count for MC1."""
     tops = softmax(cell.scores[scores][cell.mc1_places], axis=1).max(axis=1)
     right = column(cell.items, "mc1_base" if scores == "base_scores" else "mc1")
     return calibration_error(tops, right[cell.mc1_places])

@@ -98,7 +98,6 @@ def _sentences(decision: Decision, theta: Theta | None) -> Iterator[str]:
 
 
 def _by_the_rule(decision: Decision, theta: Theta | None) -> Iterator[str]:
-    """Yield the regime, what each gate that was checked says, and what follows."""
     yield _regime(decision, theta)
     if decision.decisive_layer is not None:
         yield f"The sharpest depth is {decision.decisive_layer}."

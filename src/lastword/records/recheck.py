@@ -49,7 +49,6 @@ def _require(cell: Cell, holds: np.ndarray, what: str, items: np.ndarray | None 
 
 
 def _check_stored(cell: Cell, theta: Theta, invariant: float, depth: int) -> None:
-    """Check that trajectories and T are whole and finite, and gates use the run's constants."""
     thresholds = {name: getattr(theta, of) for name, of in _THRESHOLDS.items()}
     t, blind = cell.scores["t_scores"], cell.scores["blind_scores"]
     read = (np.isfinite(t) == cell.present).all(axis=1)
@@ -68,14 +67,12 @@ def _check_stored(cell: Cell, theta: Theta, invariant: float, depth: int) -> Non
 
 
 def _follows(gates: Mapping[str, Any], thresholds: Mapping[str, float], invariant: float) -> bool:
-    """Return True if an item's gates used these thresholds and this I(M)."""
     rule_gates = {name: gate for name, gate in gates.items() if name in thresholds}
     read = gates.get("invariant", {}).get("value", invariant) in (invariant, None)
     return read and all(gate["threshold"] == thresholds[name] for name, gate in rule_gates.items())
 
 
 def _check_decided(cell: Cell, r: Readings, theta: Theta) -> None:
-    """Compare the recorded answers with the rule applied to the recorded readings."""
     items, (operators, scores) = cell.items, r.decide(AblatedRule(theta))
     for some, table in cell.pieces("d_eff"):
         d_eff = table["d_eff"].to_numpy().astype(float)

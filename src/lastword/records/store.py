@@ -273,7 +273,6 @@ def _sound(path: Path, items: int) -> pa.Table | None:
 
 
 def _set_aside(path: Path) -> Path:
-    """Rename a damaged part so that it is not read, and return its new path."""
     torn = _unused(path.with_name(f"{path.name}.torn"))
     path.rename(torn)  # works even on a full disk
     return torn

@@ -98,7 +98,6 @@ def _role(decision: Decision, place: int, true: bool | None) -> Role:
 
 
 def _deciding_depths(decision: Decision, theta: Theta | None) -> list[int]:
-    """Return the depths whose scores decided: l*, depth 0, or the anchors of T."""
     if decision.operator == "decisive":
         assert decision.decisive_layer is not None
         return [decision.decisive_layer]

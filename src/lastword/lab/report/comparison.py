@@ -185,7 +185,6 @@ def read_comparisons(runs: Path, parted: Sequence[Cell]) -> list[Comparison]:
 
 
 def _scores(cell: Cell, names: Iterable[str]) -> tuple[Rows, Rows, dict[str, Rows]]:
-    """Return the tokens and bytes of each candidate, 1 in the padding, and scores by method."""
     tokens, sizes = np.ones(cell.present.shape), np.where(cell.present, cell.sizes(), 1.0)
     scores = {name: np.where(cell.present, np.nan, -np.inf) for name in names}
     for items, table in cell.pieces("methods", "candidate_tokens"):
