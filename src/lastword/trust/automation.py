@@ -119,13 +119,10 @@ class Automation:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The share of texts that can be answered at an error rate; it proves nothing.
+    """The largest share of texts of whose answers at most `error` were wrong; it proves nothing.
 
-    Attributes:
-        share: The largest share of texts of whose answers at most `error` were wrong.
-        low: The largest share whose errors are significantly below `error`, at 2.5%.
-        high: The largest share whose errors are not significantly above `error`, at 2.5%.
-        threshold: The minimum confidence at `share`; None if the share is 0.
+    `low` is the largest share whose errors are significantly below `error`, `high` the largest
+    whose errors are not significantly above it, at 2.5%. The threshold is None if the share is 0.
     """
 
     error: float

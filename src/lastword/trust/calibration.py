@@ -29,11 +29,8 @@ Table = Float[np.ndarray, "items candidates"]
 class Calibration:
     """A temperature, and its effect on the probabilities of items that it was not fitted to.
 
-    Attributes:
-        temperature: T, above 0.
-        items: Number of labelled items that it was fitted to.
-        ece: Expected calibration error of softmax(u); `ece_after`: at T, by cross-fitting.
-        brier: Mean over items of sum_i (p_i - y_i)^2 of softmax(u); `brier_after`: likewise.
+    `ece` is the expected calibration error and `brier` the mean over items of
+    sum_i (p_i - y_i)^2, both of softmax(u); `after`: at T, by cross-fitting.
 
     Raises:
         InputError: The temperature is outside the range of a fit.

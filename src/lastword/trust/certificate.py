@@ -100,14 +100,14 @@ class Certificate:
             yield "its shares of delta do not add up to delta"
 
     def _faults_of_model(self) -> Iterator[str]:
-        policy, counts = self.policy, self.counts
+        policy = self.policy
         if not self._only_automates:
             if not self._holds_family():
                 yield "it does not hold the policies of its methods"
             if policy.operators and policy not in [trial.policy for trial in self.trials]:
                 yield "its policy was not tested"
             if policy.operators and not self._keeps_promise():
-                words = f"{counts.broken} broken and {counts.fixed} fixed of {counts.items}"
+                words = "{broken} broken and {fixed} fixed of {items}".format(**vars(self.counts))
                 yield f"its counts, {words}, do not give its promise"
         if policy.method.startswith(BATCH) and not self.means:
             yield f"{policy.method} needs its means, which are missing"
@@ -171,9 +171,7 @@ class Certificate:
 
     @property
     def counts(self) -> Evidence:
-        """The counts of the labelled items under the policy; zeros if none was compared."""
-        if not self.trials:
-            return Evidence(0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0.0)
+        """The counts of the labelled items under the policy, if it was compared."""
         evidence = self._allowed.evidence
         return evidence if self.policy.operators else evidence.nothing
 
@@ -260,9 +258,10 @@ class Certificate:
         """Return the entries that runs and services show; long ones are left out or shortened."""
         left_out = ("schema", "reference", "means", "trials")
         entries = {name: value for name, value in self.to_dict().items() if name not in left_out}
-        shown = {"subject": self.subject.digest, "threshold": self.threshold}
-        described: dict[str, Any] = defined(entries | shown | {"counts": asdict(self.counts)})
-        return described
+        shown: dict[str, Any] = {"subject": self.subject.digest, "threshold": self.threshold}
+        if self.trials:
+            shown["counts"] = asdict(self.counts)
+        return dict(defined(entries | shown))
 
     def to_toml(self) -> str:
         """Return the file's text."""
@@ -284,10 +283,9 @@ class Certificate:
         text = json.dumps({n: v for n, v in values.items() if n not in derived})
         try:
             certificate = _reader().validate_json(text, strict=True, extra="forbid")
-        except ValidationError as error:
-            raise CertificateError(f"not a valid certificate: {first_fault(error)}") from error
-        except InputError as error:
-            raise CertificateError(f"not a valid certificate: {error}") from error
+        except (ValidationError, InputError) as error:
+            fault = first_fault(error) if isinstance(error, ValidationError) else error
+            raise CertificateError(f"not a valid certificate: {fault}") from error
         if _text(certificate.to_dict()) != _text(values):
             raise CertificateError("it was edited by hand: its digest differs; certify again")
         return certificate
@@ -300,13 +298,11 @@ class Certificate:
             CertificateError: The file is missing, not TOML, or not a valid certificate.
         """
         try:
-            values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise CertificateError(f"cannot read a certificate from {path}: {error}") from error
-        try:
-            return cls.from_dict(values)
+            return cls.from_dict(tomllib.loads(Path(path).read_text(encoding="utf-8")))
         except CertificateError as error:
             raise CertificateError(f"{path}: {error}") from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise CertificateError(f"cannot read a certificate from {path}: {error}") from error
 
 
 @cache

@@ -42,10 +42,8 @@ from lastword.trust.terms import Terms
 class Sample:
     """The labelled items of one model, with their records.
 
-    Attributes:
-        scores: Scores by the model, each method and each control [items, candidates].
-        truth: True for the true candidates [items, candidates].
-        means: Mean probabilities by label set, for batch calibration.
+    Scores are those of the model, each method and each control [items, candidates]; `means` are
+    mean probabilities by label set, for batch calibration.
     """
 
     items: Labelled

@@ -72,11 +72,9 @@ class Finding:
 
     Attributes:
         chosen: The allowed policy; None to keep correction off.
-        automation: The test of the errors among given answers; None unless the terms have an
-            error.
+        automation: The test of the errors among given answers, if the terms have an error.
         curve: The errors of the answers at or above each confidence, the highest first.
-        controls: F - K of the certified policy of each control, which never reads the question, by
-            name (method, section 15); 0 if none is certified.
+        controls: F - K of the certified policy of each control (method, section 15), or 0.
     """
 
     terms: Terms

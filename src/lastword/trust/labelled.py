@@ -13,14 +13,10 @@ from lastword.trust.policy import Policy
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The answers of a method to some items.
+    """The answers of a method: MC1 in [0, 1], probability, and operator that decides [items].
 
-    Attributes:
-        mc1: MC1 of its scores, in [0, 1] [items].
-        confidence: Probability of the answer [items].
-        overrides: True where the answer differs from the model's [items].
-        operators: Operator whose scores decide [items].
-        margins: Distance of the two best scores, in nats [items].
+    `overrides` are True where the answer differs from the model's; `margins` are the distances of
+    the two best scores, in nats.
     """
 
     mc1: PerItem

@@ -69,10 +69,8 @@ class Monitor:
 
     The choice of the answers that get a label must not depend on whether they were right.
 
-    Attributes:
-        alpha: Maximum share of broken answers.
-        delta: Maximum probability that there is ever a false alarm.
-        slip: log R_t by bet, and `wealth` log A_t; empty before the first label.
+    Alpha is the maximum share of broken answers, delta the maximum probability of a false alarm;
+    `slip` has log R_t by bet, and `wealth` log A_t; they are empty before the first label.
     """
 
     alpha: float

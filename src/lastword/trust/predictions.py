@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from lastword.errors import CertificateError, InputError
 from lastword.files.cells import cell_text, spelling
@@ -91,11 +91,6 @@ class PlainTable:
     def labelled(self) -> Bool[np.ndarray, " rows"]:
         """True for rows with a truth that can test: they trained nothing."""
         return np.asarray((self.truths != "") & ~self.trained, dtype=bool)
-
-    @cached_property
-    def groups(self) -> Int[np.ndarray, " labelled"]:
-        """The number of each labelled row's group."""
-        return numbers([self.marks[place] for place in np.flatnonzero(self.labelled)])
 
     @cached_property
     def marks(self) -> list[list[str]]:
@@ -277,7 +272,8 @@ def certify_plain(
         raise InputError(
             "--error needs a column of confidences; name it by --confidence-column NAME"
         )
-    labelled, groups, pool = table.labelled, table.groups, table.confidence
+    labelled, pool = table.labelled, table.confidence
+    groups = numbers([table.marks[place] for place in np.flatnonzero(labelled)])
     wrong = (table.predictions != table.truths)[labelled]
     trials, curve, reference = list[Trial](), tuple[Rung, ...](), {}
     if "rival" in table.columns:

@@ -25,14 +25,9 @@ _OF_SHARE = 0.2  # part of a bound's level for the share of differing texts; the
 class DrawnRows:
     """Counts of a second round.
 
-    Attributes:
-        pool: Number of texts without a label, one per group.
-        differ: Number of these on which policy and model differ.
-        rows: Number of these that were drawn for labels, over all looks.
-        fixed: Number of rows on which only the policy is right.
-        broken: Number of rows on which only the model is right, including skipped rows.
-        skipped: Number of rows without a label.
-        look: The number of this look, from 1; each has half of the remaining delta.
+    Of a pool of texts without a label, one per group, policy and model differ on some. Of these,
+    `rows` were drawn for labels over all looks: the policy alone is right on `fixed`, the model
+    alone on `broken`, including skipped ones. Each look, from 1, has half of the remaining delta.
 
     Raises:
         InputError: The counts contradict each other.

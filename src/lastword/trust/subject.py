@@ -88,15 +88,10 @@ class Predictions(_Digested):
 
 @dataclass(frozen=True)
 class CertifiedProbe:
-    """The probe that a certificate allows, and the split of the labels that tested it.
+    """The probe that a certificate allows: digests of its file and question, and its states.
 
-    Attributes:
-        digest: Digest of its file.
-        question: Digest of its question.
-        seed: Seed of the split by groups.
-        fraction: Share of the groups that the probe was fitted to; the others tested it.
-        depth: Depth of the states that it reads; None for a trajectory probe, which reads all.
-        pooling: The pooling of these states.
+    It was fitted to a fraction of the groups of labels, drawn by the seed; the others tested it.
+    The depth is None for a trajectory probe, which reads all.
     """
 
     digest: str

@@ -18,9 +18,7 @@ class Terms:
         alpha: Maximum share of all answers that may be broken, for the promise `breaks`.
         delta: Maximum probability that the guarantee does not hold.
         error: Maximum share of wrong answers after others are deferred; None to defer none.
-        methods: The methods to choose from.
-        promise: `gain`: accuracy is higher than the model's. `breaks`: in addition, at most alpha
-            of all answers are broken.
+        promise: `gain`: higher accuracy than the model's. `breaks`: also alpha.
 
     Raises:
         InputError: A share is outside (0, 1), or a method is missing or named twice.

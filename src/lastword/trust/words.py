@@ -11,10 +11,6 @@ from lastword.trust.terms import Terms
 
 ALLOWED = "Allowed: "
 _LIKELY = 0.1  # error at which a proof is forecast if none is asked for
-ASSUMPTION = (
-    "new items are drawn independently, group by group, from the same source as the labelled "
-    "ones. Nothing follows for other items"
-)
 
 
 def answered(automation: Automation, delta: float) -> str:
@@ -65,21 +61,19 @@ def summary(finding: Finding, model: str, benchmark: str, failed: int = 0) -> li
         f"{', '.join(finding.terms.methods)} on {counted(most.items, 'labelled item')}{groups} "
         f"of {benchmark}, answered by {model}" + (f" ({failed} failed)." if failed else "."),
         f"{ALLOWED}{in_words(finding.policy) if trial else 'nothing. Keep correction off'}.",
-        f"Guaranteed {guaranteed(finding)}." if trial else f"Why: {not_yet(finding)}.",
+        f"Guaranteed with {_confidence(finding.terms.delta)}: "
+        f"{_promise(finding.terms, 'of all answers ')}."
+        if trial
+        else f"Why: {_not_yet(finding)}.",
         *_automated(finding.curve, finding.automation, finding.terms.delta),
-        f"Condition: {ASSUMPTION}.",
+        "Condition: new items are drawn independently, group by group, from the same source as the "
+        "labelled ones. Nothing follows for other items.",
         *([f"Gain: {_worth(finding)}."] if trial else []),
         *([f"Baselines: {_controls(finding)}."] if finding.controls else []),
     ]
 
 
-def guaranteed(finding: Finding) -> str:
-    """Return the promise of the chosen policy."""
-    return f"with {_confidence(finding.terms.delta)}: {_promise(finding.terms, 'of all answers ')}"
-
-
-def not_yet(finding: Finding) -> str:
-    """Return why nothing is certified."""
+def _not_yet(finding: Finding) -> str:
     best, counts = finding.best, finding.best.evidence
     if best.gain <= 0:
         return "no policy corrected more than it broke"
