@@ -13,7 +13,6 @@ from lastword.cli.progress import waiting
 
 
 def _list(wanted: bool) -> bool:
-    """Print the table of methods, and stop."""
     if wanted:
         from lastword.methods import METHODS
 

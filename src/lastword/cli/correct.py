@@ -133,7 +133,6 @@ def _lines(
     full: bool,
     tally: Counter[str],
 ) -> Iterator[str]:
-    """Yield the JSON of each decision or error, and count the decisions."""
     scope = decider.scope("all", "all") if full else decider.scope()
     good = [e for e in encoded if not isinstance(e, ItemError)]
     decisions = decider.tracer.correct_encoded(good, scope)

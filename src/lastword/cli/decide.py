@@ -138,7 +138,6 @@ def _texts(
 
 
 def _text(row: "Row", column: str | None, id: str | None) -> tuple[str, Any]:
-    """Return a row's name, and its text or an error."""
     from lastword.files.rows import id_column
 
     value, name = row.value, row.place
@@ -206,7 +205,6 @@ def _write_table(
     output: Path,
     by: dict[str, str],
 ) -> int:
-    """Write the answers as CSV, and return the number of texts that could not be read."""
     from lastword.decide.answer import ERROR, columns_of, row_of
 
     # `certify` leaves out rows that trained what answers them.
@@ -231,7 +229,6 @@ def _json_line(name: str, answer: "Answers | str", **more: str) -> str:
 def _answers(
     decider: "Decider", ready: "Questionnaire", texts: Sequence[tuple[str, Any]]
 ) -> "Iterator[tuple[str, Answers | str]]":
-    """Yield each text's name with its answers or error, in order."""
     readable = [value for _, value in texts if not isinstance(value, InputError)]
     answers = decider.decide_many(readable, ready, on_error="return")
     for name, value in tracked(texts, "deciding", len(texts)):
@@ -240,7 +237,6 @@ def _answers(
 
 
 def _report_failures(failures: int) -> None:
-    """Print the number of texts that could not be read, and exit with 1 unless it is 0."""
     if failures:
         say(f"lastword: {counted(failures, 'text')} could not be read; `error` says why")
         raise typer.Exit(1)

@@ -6,7 +6,7 @@ from contextlib import redirect_stdout
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,11 +23,8 @@ if TYPE_CHECKING:
     from lastword.decide.decider import Decider
     from lastword.engines.ray import Cluster
     from lastword.lab.benchmarks import Dataset, Template
-    from lastword.lab.evaluation.controls import Controls
     from lastword.lab.evaluation.runner import RunResult
-    from lastword.lab.evaluation.statistics import Judgement
     from lastword.lab.evaluation.work import Work
-    from lastword.records.cells import Cell
     from lastword.records.store import Shard
 
 
@@ -180,7 +177,6 @@ def evaluated(
 
 
 def _warned(result: "RunResult") -> "RunResult":
-    """Print what the user should know of a result, and return it."""
     from lastword.records.info import read_run, uncertain_branches
 
     if result.items > result.resumed:
@@ -199,7 +195,6 @@ def _warned(result: "RunResult") -> "RunResult":
 
 
 def _summary(cells: Sequence[Path], as_json: bool) -> None:
-    """Print the cells' metrics as a table, with verdicts in words; or both as JSON."""
     with waiting("reading records"):
         from lastword.lab.evaluation.controls import controls
         from lastword.lab.evaluation.statistics import judge, verdict_lines
@@ -209,22 +204,20 @@ def _summary(cells: Sequence[Path], as_json: bool) -> None:
         records = [record for cell in dict.fromkeys(cells) for record in read_cells(cell)]
         tests = [controls(cell) for cell in records]
         verdicts = judge(records, [test.objection for test in tests])
-        rows = list(zip(records, verdicts, tests, strict=True))
     for text in (text for cell in records for text in cell.records["error"].dropna().head(1)):
         say(f"lastword: the first that failed: {text}")
+    summaries = [summarise(cell) for cell in records]
     if as_json:
-        typer.echo(to_json([_as_json(*row) for row in rows]))
+        content = [
+            vars(summary)
+            | {"counts": asdict(summary.counts)}
+            | asdict(verdict)
+            | {"verdict": verdict.sentence, "controls": control.to_dict()}
+            for summary, verdict, control in zip(summaries, verdicts, tests, strict=True)
+        ]
+        typer.echo(to_json(content))
         return
-    show_tables([cells_table([summarise(cell) for cell in records])], None)
-    for _, verdict, control in rows:
+    show_tables([cells_table(summaries)], None)
+    for verdict, control in zip(verdicts, tests, strict=True):
         for line in verdict_lines(verdict, control.sentence):
             typer.echo(printable(line))
-
-
-def _as_json(cell: "Cell", verdict: "Judgement", control: "Controls") -> dict[str, Any]:
-    from lastword.records.cells import summarise
-
-    summary = summarise(cell)
-    content = vars(summary) | {"counts": asdict(summary.counts)}
-    sentences = {"verdict": verdict.sentence, "controls": control.to_dict()}
-    return content | asdict(verdict) | sentences

@@ -92,11 +92,7 @@ def load_options(
 
 
 def read_engine(engine: str, options: list[str] | None) -> "Cluster | None":
-    """Return Ray's cluster; None for this process.
-
-    Raises:
-        BadParameter: Ray does not have an option.
-    """
+    """Return Ray's cluster; None for this process."""
     if engine == "local":
         if options:
             raise typer.BadParameter("--engine-options goes with --engine ray")

@@ -268,19 +268,12 @@ Runs = Annotated[
 class Fields:
     """Mark of a library's dataclass in a command's signature: its fields become options.
 
-    `Annotated[Settings, Fields("Service", leave_out=LIMITS)]`: names and defaults are those of the
-    fields, and the help is that of the docstring's `Attributes`.
-
-    Attributes:
-        panel: Heading of the options in the help.
-        leave_out: Fields that keep their default.
-        names: The option's name, by field, if it is not the field's.
-        settings: Further arguments of `typer.Option`, by field.
+    Their help is that of the docstring's `Attributes`. `settings` has further arguments of
+    `typer.Option` by field; fields to `leave_out` keep their default.
     """
 
     panel: str | None = None
     leave_out: tuple[str, ...] = ()
-    names: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def options(self, of: type[Any]) -> dict[str, inspect.Parameter]:
@@ -289,7 +282,7 @@ class Fields:
         for each in fields(of):
             if each.name in self.leave_out:
                 continue
-            name = self.names.get(each.name, each.name)
+            name = each.name.removesuffix("_seconds")
             more: dict[str, Any] = {"rich_help_panel": self.panel, "help": texts[each.name]}
             more |= self.settings.get(each.name, {})
             flag = f"--{name.replace('_', '-')}"
@@ -336,17 +329,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 def read_pairs(
     option: str, pairs: Iterable[str] | None, of: type[Any], names: Collection[str]
 ) -> dict[str, Any]:
-    """Return the values of a KEY=VALUE option by key.
-
-    Args:
-        option: The option's flag.
-        pairs: The user's values.
-        of: The dataclass whose fields they are.
-        names: The fields that the option sets.
-
-    Raises:
-        BadParameter: A pair has no `=`, an unknown key or a wrong value.
-    """
+    """Return the values of a KEY=VALUE option by key, which are fields of a dataclass."""
     values: dict[str, Any] = {}
     types: dict[str, Any] = {each.name: each.type for each in fields(of)}
     for pair in pairs or ():

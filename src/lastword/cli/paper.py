@@ -58,7 +58,6 @@ def paper(
 def _works(
     names: Sequence[str], data: Path | None, limit: int | None
 ) -> "tuple[list[Work], list[str]]":
-    """Return the work of each readable benchmark, and the errors of the others."""
     from lastword.lab.evaluation.work import Work
 
     works, absent = [], []
@@ -72,7 +71,6 @@ def _works(
 
 
 def _invariants(grid: Sequence[DecideOptions]) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return I(M) of every model by its alias, and the errors of the others."""
     from lastword.rule.theta import Theta
 
     invariants, problems = dict[str, dict[str, Any]](), list[str]()
@@ -88,7 +86,6 @@ def _invariants(grid: Sequence[DecideOptions]) -> tuple[dict[str, dict[str, Any]
 
 
 def _cells(grid: Sequence[DecideOptions], works: "Sequence[Work]", runs: Path) -> list[str]:
-    """Run every cell that lacks records; return the failed cells, each with the reason."""
     from lastword.records.cells import load_records
 
     problems: list[str] = []

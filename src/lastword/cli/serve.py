@@ -14,7 +14,6 @@ from lastword.service.settings import LIMITS, Settings
 _FLAGS = Fields(
     "Service",
     leave_out=(*LIMITS, "drain_seconds"),
-    names={"deadline_seconds": "deadline"},
     settings={
         "port": {"min": 0, "max": 65535},
         "token": {"envvar": "LASTWORD_TOKEN"},
