@@ -136,14 +136,6 @@ def test_other_questions_texts_and_orders_do_not_change_answers(tracer):
         near(tracer.decide(text, QUESTIONS), answers)
 
 
-def test_control_tokens_in_a_text_are_plain_text(plain):
-    ready = plain.prepare(QUESTIONS)
-    encoded = plain.plan(TEXT + "[EOS][BOS]", ready)[0].item
-    tokenizer = plain.tracer.tokenizer
-    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-    assert not special & {t for s in encoded.prompt.sequences for t in s[1:]}
-
-
 def test_pmi_without_a_text_is_uniform():
     answer = Decider.demo(correction="pmi@1").decide("", QUESTIONS)["goods"]
     np.testing.assert_allclose(answer.probabilities, 1 / len(GOODS), atol=1e-6)

@@ -1,4 +1,4 @@
-"""Tracer: stages, order, batches, depth 0, precision and faults."""
+"""Tracer: stages, order, batches, precision and faults."""
 
 import itertools
 import random
@@ -188,28 +188,6 @@ def test_the_blind_trajectory_is_that_of_the_blind_prompt_and_changes_nothing_el
             assert other.operator == base.operator
     (other,) = tracer.correct_many(random_items(29, 1), read, blind="all")
     assert other.blind_scores is other.blind_trajectory is other.blind_t_scores is None
-
-
-# --- depth 0 ---
-
-
-@pytest.mark.parametrize("name", ["llama", "gpt2", "mamba"])
-def test_depth_zero_runs_no_block(name):
-    tracer = tracer_of(name)
-    ran = []
-    hooks = [
-        block.register_forward_hook(lambda *_: ran.append(1))
-        for block in tracer.backbone.parts.blocks
-    ]
-    branches = [
-        b for e in tracer.encode(random_items(27, 3)) for p in e.prompts for b in p.branches
-    ]
-    for depth in (0, 2, DEPTH):  # no block above the depth is run
-        ran.clear()
-        tracer.backbone.states(branches, [depth])
-        assert len(ran) == depth
-    for hook in hooks:
-        hook.remove()
 
 
 # --- precision ---

@@ -117,14 +117,6 @@ def test_base_sums_equal_those_of_hf_in_edge_cases(options):
     assert ours[0][1] or options.get("add_bos_token") is False
 
 
-@pytest.mark.parametrize("method", ["trace", "base-sum"])
-def test_greedy_flags_equal_those_of_hf(method):
-    requests = requests_of([Item("w5 w6", tuple(f"w{i}" for i in range(3, 331)))])
-    answers = CorrectedLM(tracer(), method).loglikelihood(requests)
-    assert [g for _, g in answers] == [g for _, g in harness().loglikelihood(requests)]
-    assert sum(g for _, g in answers) <= 1
-
-
 # --- corrected scores ---
 
 

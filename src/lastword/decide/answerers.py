@@ -79,18 +79,11 @@ class Query:
 
 @dataclass(eq=False)
 class Answerer:
-    """Answers questions by the model's scores of the options, or by more than them.
+    """Answers questions by the model's scores of the options, or by more than them."""
 
-    Attributes:
-        tracer: The model; None if a probe reads an encoder alone.
-        probe: The probe that answers; None if the model does.
-        least: A probe's answers with a lower confidence are deferred: the threshold of its
-            certificate. None without one.
-    """
-
-    tracer: Tracer | None
-    probe: Probe | None = None
-    least: float | None = None
+    tracer: Tracer | None  # None if a probe reads an encoder alone
+    probe: Probe | None = None  # None if the model answers
+    least: float | None = None  # a probe's answers with a lower confidence are deferred
 
     def scope(self, read: Read, blind: Blind) -> Scope | None:
         """Return how much of the model's scores is read; None if they are never needed."""
@@ -189,17 +182,12 @@ class Answerer:
 
 @dataclass(eq=False, kw_only=True)
 class ByModel(Answerer):
-    """Answers by the model's scores, with a correction and a certificate.
-
-    Attributes:
-        named: True if the user named the correction; questions then get its answers even without
-            a certificate.
-    """
+    """Answers by the model's scores, with a correction and a certificate."""
 
     tracer: Tracer
     correction: Method
     certificate: Certificate | None
-    named: bool
+    named: bool  # the user named the correction, so it answers questions without a certificate
 
     @property
     def method(self) -> str:
@@ -256,18 +244,12 @@ class ByTrajectory(Answerer):
 
 @dataclass(eq=False, kw_only=True)
 class ByLinear(Answerer):
-    """Answers by a linear probe of states, which may need the model's scores too.
-
-    Attributes:
-        encoder: The sentence encoder that the probe reads, if any.
-        unlike: Answers are deferred if the p-value of the text being like the labelled texts is
-            below this.
-    """
+    """Answers by a linear probe of states, which may need the model's scores too."""
 
     probe: Probe
     fit: LinearProbe
     encoder: Encoder | None
-    unlike: float
+    unlike: float  # answers with a lower p-value of being like the labelled texts are deferred
 
     def __post_init__(self) -> None:
         """Refuse a level below 1/(n+1), the smallest p-value of a probe with n labels."""

@@ -20,13 +20,7 @@ class NearMissWarning(UserWarning):
 
 
 class Served:
-    """Questions that a request can refer to by name.
-
-    Args:
-        questions: Questions by name, as in a questions file.
-        probes: Probes with the names of their files. A probe adds its question under that name,
-            unless the question has a name already.
-    """
+    """Questions that a request can refer to by name."""
 
     def __init__(
         self, questions: Mapping[str, Question], probes: Iterable[tuple[str, Probe]] = ()

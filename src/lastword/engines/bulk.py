@@ -39,12 +39,7 @@ TOGETHER = 256  # texts per call of an actor
 
 @dataclass(frozen=True)
 class Bulk:
-    """The questions about every text, and the decider that answers them.
-
-    Attributes:
-        load: Function that makes the decider in an actor.
-        by: Description of model, correction, certificate and probes, as text.
-    """
+    """The questions about every text, and the decider that answers them."""
 
     load: "Callable[[], Decider]"
     questions: dict[str, Question]
@@ -126,10 +121,6 @@ def decide_files(
     """Decide the texts of Parquet files, or the ones that an earlier run did not finish.
 
     Returns the number of texts, and the number of those that could not be read.
-
-    Raises:
-        InputError: No such column, or the output is of other questions or another model.
-        RecordError: Ray failed: a worker cannot load the model, or nothing progresses.
     """
     beside = f"{output.rstrip('/')}.checkpoint"
     _require_same(output, beside, bulk.digest)

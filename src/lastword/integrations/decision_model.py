@@ -30,12 +30,6 @@ def export_decision_model(
 ) -> None:
     """Write a model with its questions as a folder for `pipeline("decision")`.
 
-    Args:
-        tracer: The model; one from a GGUF file is written dequantised.
-        questions: At most one question of each type, with options of one token each.
-        folder: A new or empty folder.
-        template: See `Tracer.decide`; chat templates are not supported.
-
     Raises:
         InputError: The folder is not empty, the tracer has a chat template, two questions are of
             one type, an option has several tokens, or transformers is older than 5.23.
