@@ -102,10 +102,9 @@ class Backbone:
 
     def cached(self, branch: Branch) -> int:
         """Return the number of a branch's first tokens whose keys are cached at every depth."""
-        if self.prefixes is None:
-            return 0
         with self.lock:
-            return self.prefixes.cached(build([branch]), self._rope(branch), self.depth)
+            prefixes, rope = self.prefixes, self._rope(branch)
+            return prefixes.cached(build([branch]), rope, self.depth) if prefixes else 0
 
     @torch.inference_mode()
     def pooled(
@@ -120,8 +119,7 @@ class Backbone:
     def _states(
         self, branches: Sequence[Branch], capture: "_Capture", padded_tokens: int
     ) -> HiddenStates:
-        # Some models choose rope frequencies by the longest sequence of a batch, so that only
-        # branches of one class may share a batch. Most models have a single class.
+        # Some models choose rope frequencies by the longest sequence of a batch.
         classes: dict[int, list[int]] = {}
         for i, branch in enumerate(branches):
             classes.setdefault(self._rope(branch), []).append(i)
@@ -136,7 +134,6 @@ class Backbone:
     def _run_halving(
         self, branches: Sequence[Branch], places: list[int], capture: "_Capture"
     ) -> list[tuple[list[int], HiddenStates]]:
-        """Run the branches as one batch, or in halves if the device runs out of memory."""
         try:
             with self.lock, evaluating(self.model), _fresh_rope(self._ropes):
                 return [(places, self._run([branches[i] for i in places], capture))]
@@ -290,7 +287,6 @@ class ForestAttention:
         return torch.cat(outputs, dim=1), None
 
     def _layout(self, window: int | None, device: torch.device) -> Layout:
-        """Return the tiles for a sliding window on a device, computed once."""
         if (key := (window, device)) in self._layouts:
             return self._layouts[key]
         forest, nodes, layout = self.row.forest, self.row.nodes, self._layouts.setdefault(key, [])
@@ -326,7 +322,6 @@ def tiles(positions: Nodes, size: int) -> list[tuple[int, int]]:
 
 @contextlib.contextmanager
 def _forest_attention(config: Any, attention: ForestAttention) -> Iterator[None]:
-    """Make the model's attention modules use `attention` inside the block."""
     # Attention modules look their function up by the name in the config. Not every family passes
     # keywords on to it, so each forest gets a name, which is in the config during its call.
     name = f"lastword_forest_{id(attention)}"
@@ -340,7 +335,6 @@ def _forest_attention(config: Any, attention: ForestAttention) -> Iterator[None]
 
 
 def _implementation(module: nn.Module, name: str) -> Callable[..., tuple[Tensor, Any]]:
-    """Return the attention function of a name; each family has an eager one."""
     if name == "eager":
         eager: Callable[..., tuple[Tensor, Any]] = sys.modules[
             type(module).__module__
@@ -379,7 +373,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _fresh_rope(ropes: Sequence[Any]) -> Iterator[None]:
-    """Reset dynamic rope inside the block, and restore it after."""
     # A dynamic rope keeps the frequencies of the longest sequence so far: without the reset, an
     # answer would depend on earlier ones. With a rope per kind of layer, the names begin with the
     # kind (`full_attention_inv_freq`). The originals are buffers or plain attributes.
@@ -404,12 +397,12 @@ def _fresh_rope(ropes: Sequence[Any]) -> Iterator[None]:
 def _padded_batches(branches: Sequence[Branch], places: list[int], tokens: int) -> list[list[int]]:
     """Split indices into batches of at most `tokens` with padding, longest branches first."""
     ordered = sorted(places, key=lambda i: (-len(branches[i].tokens), branches[i].fed))
-    batches: list[list[int]] = []
+    batches: list[list[int]] = [[]]
     for i in ordered:
-        longest = len(branches[batches[-1][0]].tokens) if batches else 0
-        if not batches or longest * (len(batches[-1]) + 1) > tokens:
-            batches.append([])
-        batches[-1].append(i)
+        batch = batches[-1]
+        if batch and len(branches[batch[0]].tokens) * (len(batch) + 1) > tokens:
+            batches.append(batch := [])
+        batch.append(i)
     return batches
 
 

@@ -119,8 +119,6 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
 
 
 class _Plain(NamedTuple):
-    """The plain road's scores of the check's texts, one text at a time, and their errors."""
-
     alone: LogProbs
     noise: float  # difference between batched and one text at a time
     readout: float  # difference between the readout at depth L and the model's logits
@@ -208,7 +206,6 @@ def model_scores(backbone: Backbone, branch: Branch) -> LogProbs:
 
 @torch.inference_mode()
 def _model_rows(backbone: Backbone, fed: tuple[int, ...], boundary: int) -> Tensor:
-    """Return the model's log-probabilities after a prompt and each token fed after it."""
     ids = torch.tensor([fed], device=backbone.device)
     logits = backbone.model(input_ids=ids, use_cache=False).logits[0, boundary - 1 :]
     return F.log_softmax(logits.float(), dim=-1)

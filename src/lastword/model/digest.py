@@ -44,7 +44,6 @@ def require_there(options: LoadOptions) -> None:
 
 
 def _files(options: LoadOptions) -> dict[str, str] | str | None:
-    """Return digests of the model's files, or its commit; None if neither is known."""
     if options.embedded is not None:
         return "carried"  # part of the package, whose version is compared too
     path = Path(options.name).expanduser()

@@ -24,7 +24,7 @@ from lastword.model import named
 from lastword.model.layout import lay_out_if_faster
 from lastword.model.loading import device_of, in_one_line
 from lastword.model.options import LoadOptions
-from lastword.model.weights.identity import folder_digests, text_digest
+from lastword.model.weights.identity import folder_digests, model_name, text_digest
 from lastword.model.whole import require_whole
 from lastword.text.tokens import Passage
 
@@ -105,8 +105,7 @@ class Encoder:
     @property
     def name(self) -> str:
         """Its name on the hub, or its folder's name."""
-        folder = Path(self.place)
-        return folder.resolve().name if folder.is_dir() else self.place
+        return model_name(self.place)
 
     def __sklearn_clone__(self) -> "Encoder":
         """Return this object, so that clones of a scikit-learn estimator share the encoder."""
@@ -202,7 +201,6 @@ def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _place(name: str) -> str:
-    """Return the folder of a local encoder, or its name on the hub."""
     path = Path(name).expanduser()
     if is_encoder(name) and not path.is_dir():
         return str(named.locate(name))
@@ -212,7 +210,6 @@ def _place(name: str) -> str:
 
 
 def _positions(model: PreTrainedModel) -> int:
-    """Return the number of tokens that a model has positions for."""
     limit = getattr(model.config, "max_position_embeddings", 2**30)
     # RoBERTa's and MPNet's families count positions from the one after the padding index on.
     modules = (m for name, m in model.named_modules() if name.endswith("position_embeddings"))

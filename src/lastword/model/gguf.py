@@ -203,7 +203,6 @@ def _convert(header: Header, place: Path) -> None:
 
 
 def _require_supported(header: Header) -> None:
-    """Refuse an architecture, a scaling of positions or a tokenizer that is not read here."""
     kind = header.architecture
     scaling = header.values.get(f"{kind}.rope.scaling.type", "none")
     why = None
@@ -240,7 +239,6 @@ def _dequantise(header: Header) -> PreTrainedModel:
 
 
 def _read_config(header: Header) -> PretrainedConfig:
-    """Return transformers' config of a file, with the keys that it ignores."""
     path = header.path
     config: PretrainedConfig = AutoConfig.from_pretrained(str(path.parent), gguf_file=path.name)
     for key, name in _IGNORED.items():
@@ -306,7 +304,6 @@ def _scale_rotary(config: Any, header: Header) -> None:
 
 
 def _is_bpe(values: Mapping[str, Any]) -> bool:
-    """Return True if a file's tokenizer merges pairs, and so needs a rule for splitting text."""
     return values.get("tokenizer.ggml.model") == "gpt2"
 
 

@@ -17,8 +17,7 @@ from torch.nn import functional as F
 ROWS = 128  # the order of the weights depends on the expected rows; other numbers work too
 # Weights of all blocks. With fewer, products take less time than the code around them.
 _LEAST = 2**23
-_TIMED_ROWS, _ROUNDS = 256, 3
-_FASTER = 0.75  # well below 1, so that a machine chooses alike each time
+_TIMED_ROWS, _ROUNDS, _FASTER = 256, 3, 0.75  # well below 1: a machine chooses alike each time
 
 
 class LaidOut(nn.Linear):
@@ -100,7 +99,6 @@ def is_plain(layer: nn.Module) -> bool:
 
 
 def _is_faster(layers: list[nn.Linear]) -> bool:
-    """Return True if layers are faster laid out, and their products equal to rounding."""
     draw = torch.Generator().manual_seed(0)
     plain = laid = 0.0
     for layer in {layer.weight.shape: layer for layer in layers}.values():
@@ -114,7 +112,6 @@ def _is_faster(layers: list[nn.Linear]) -> bool:
 
 
 def _least_seconds(layer: nn.Linear, rows: Tensor) -> float:
-    """Return the least CPU seconds of a product in this thread, over a few rounds."""
     seconds = []
     for _ in range(_ROUNDS):
         start = time.thread_time()

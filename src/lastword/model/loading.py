@@ -80,8 +80,6 @@ class Loaded:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The way weights are loaded."""
-
     base: LoadOptions  # with the folder or the commit of the weights
     adapter: Path | None  # to merge into them
     config: PretrainedConfig
@@ -154,7 +152,6 @@ def _find(options: LoadOptions) -> tuple[LoadOptions, Path | None, dict[str, str
 
 
 def _base_of(adapter: Path, options: LoadOptions) -> LoadOptions:
-    """Return the options of the model that an adapter was made for."""
     if options.quantize is not None:
         raise ModelError(
             f"{adapter} is an adapter, which cannot be merged into quantised weights: merge it and "
@@ -174,7 +171,6 @@ def _base_of(adapter: Path, options: LoadOptions) -> LoadOptions:
 
 
 def _plan(base: LoadOptions, adapter: Path | None) -> _Plan:
-    """Return how weights are loaded, from the config; refuse a model that cannot be read."""
     device = device_of(base.device)
     if not Path(base.name).is_dir():  # one commit for a branch or tag, so that all files are of it
         base = replace(base, revision=hub.download(base.name, "config.json", base.revision)[1])
@@ -214,7 +210,6 @@ def _contains_code(subject: str) -> str:
 
 
 def _open_checkpoint(base: LoadOptions) -> Checkpoint | None:
-    """Return the header in a folder or of a commit on the hub; None for pickles."""
     folder = Path(base.name)
     if not folder.is_dir():
         return hub.open_model(base.name, base.revision)
@@ -232,7 +227,6 @@ def _open_checkpoint(base: LoadOptions) -> Checkpoint | None:
 
 
 def _require_fit(plan: _Plan, checkpoint: Checkpoint) -> None:
-    """Refuse weights without their scales or blocks, and weights that do not fit the memory."""
     if plan.method is None:
         quantisation.refuse_unscaled(checkpoint)
     depth = getattr(text_config(plan.config), "num_hidden_layers", 0)
@@ -247,7 +241,6 @@ def _require_fit(plan: _Plan, checkpoint: Checkpoint) -> None:
 
 
 def _load_model(plan: _Plan) -> PreTrainedModel:
-    """Return the model on its devices, with its adapter merged; refuse an incomplete one."""
     base, placement = plan.base, _placement(plan)
     quantisation.drop_outliers(plan.config)
     # bitsandbytes logs the dtype of its rounding at every matrix product.
@@ -275,7 +268,8 @@ def _load_model(plan: _Plan) -> PreTrainedModel:
         **placement,
     )
     require_whole(base.label, model, info)
-    if base.quantize is not None and not quantisation.has_replaced_layers(model):
+    replaced = any(type(m).__module__.startswith("bitsandbytes") for m in model.modules())
+    if base.quantize is not None and not replaced:
         raise ModelError(
             f"{base.label} ({plan.config.model_type}) has no linear layers that bitsandbytes "
             "quantises: leave quantize out"
@@ -296,7 +290,6 @@ def _cast_rest(model: PreTrainedModel, dtype: torch.dtype) -> None:
 
 
 def _placement(plan: _Plan) -> dict[str, Any]:
-    """Return the arguments of `from_pretrained` that place the weights."""
     base, accelerate = plan.base, find_spec("accelerate") is not None
     if (where := base.device_map) is not None:
         if not accelerate:
@@ -312,7 +305,6 @@ def _placement(plan: _Plan) -> dict[str, Any]:
 
 
 def _merge(model: PreTrainedModel, adapter: Path, base: LoadOptions) -> PreTrainedModel:
-    """Return the model with an adapter merged into its weights by PEFT."""
     if find_spec("peft") is None:
         raise ModelError(f"{adapter} is an adapter, and merging it needs peft: pip install peft")
     from peft import PeftModel
@@ -381,7 +373,6 @@ def device_of(name: str) -> torch.device:
 
 
 def _dtype_of(base: LoadOptions, config: PretrainedConfig, device: torch.device) -> torch.dtype:
-    """Return the dtype of a model's loaded weights, from the options and the config."""
     if base.dtype != "auto":
         return cast(torch.dtype, getattr(torch, base.dtype))
     name = getattr(text_config(config), "dtype", None) or getattr(config, "dtype", None)
@@ -396,6 +387,5 @@ def _dtype_of(base: LoadOptions, config: PretrainedConfig, device: torch.device)
 
 
 def _placed(model: PreTrainedModel, device: torch.device) -> str:
-    """Return the device, or all devices if accelerate spread the model."""
     places = {str(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}
     return ", ".join(sorted(places)) if len(places) > 1 else str(device)

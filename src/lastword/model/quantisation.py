@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import BitsAndBytesConfig, PretrainedConfig, PreTrainedModel
 
 from lastword.errors import ModelError
@@ -21,7 +20,6 @@ THRESHOLD = 0.0
 
 
 def _settings(config: PretrainedConfig) -> dict[str, Any] | None:
-    """Return the `quantization_config` of a config, or of its text model's; None without one."""
     for part in (config, text_config(config)):
         if (options := getattr(part, "quantization_config", None)) is not None:
             return options if isinstance(options, dict) else dict(options.to_dict())
@@ -55,14 +53,8 @@ def options_for(quantize: Quantize, dtype: torch.dtype) -> BitsAndBytesConfig:
     """Return the `quantization_config` that quantises a plain checkpoint while it is loaded."""
     if quantize == "int8":
         return BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=THRESHOLD)
-    return BitsAndBytesConfig(
-        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
-    )
-
-
-def has_replaced_layers(model: nn.Module) -> bool:
-    """Return True if bitsandbytes replaced any layer."""
-    return any(type(m).__module__.startswith("bitsandbytes") for m in model.modules())
+    nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": dtype}
+    return BitsAndBytesConfig(load_in_4bit=True, **nf4)
 
 
 def drop_outliers(config: PretrainedConfig) -> None:

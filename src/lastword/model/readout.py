@@ -102,7 +102,6 @@ class Readout:
 
     @torch.inference_mode()
     def _is_whole_head(self, head: "_Float32Head") -> bool:
-        """Return True if the model applies no soft-cap or scale after the head."""
         draw = torch.Generator().manual_seed(0)
         states = 100 * torch.randn(8, head.weight.shape[1], generator=draw)  # a cap changes these
         states = states.to(head.weight)
@@ -148,7 +147,6 @@ class Readout:
         depths: Sequence[int],
         scorers: Sequence[TokenScorer],
     ) -> TokenScores:
-        """Read from logits, tile by tile. Scorers share them."""
         if not depths:
             return TokenScores({}, [], np.full(len(targets), -1))
         tiles = [*_cut(states.reads, targets, self.tile_rows)]
@@ -210,8 +208,6 @@ class Readout:
 
 
 class _IdentityTrunk(nn.Module):
-    """A replacement of a trunk, which returns its input as the last hidden state."""
-
     def __init__(self, trunk: nn.Module) -> None:
         super().__init__()
         self._trunk = (trunk,)  # in a tuple, so that it is not a submodule
@@ -292,7 +288,6 @@ class _Float32Head(nn.Module):
         return log_z, smallest
 
     def _by_piece(self, rows: Tensor) -> Iterator[Tensor]:
-        """Yield the logits of each piece of the vocabulary."""
         start, rows = 0, rows if rows.is_cuda else rows.float()
         for product in self._pieces:
             logits = product(rows)
@@ -322,7 +317,6 @@ def _rows(
 
 
 def _log_z(logits: Logits, normed: Logits) -> Float[Tensor, "rows 1"]:
-    """Return log-sum-exp as the difference of a logit and its log-softmax."""
     # Some heads mask tokens with -inf, so the largest of a few is taken.
     token = logits[:, :64].argmax(dim=-1, keepdim=True)
     return logits.gather(1, token) - normed.gather(1, token)
@@ -350,7 +344,6 @@ def on_device(array: np.ndarray, device: torch.device) -> Tensor:
 
 
 def _parameter(head: nn.Module, name: str) -> Tensor | None:
-    """Return a head's weight or bias, which accelerate may have offloaded."""
     value: Tensor | None = getattr(head, name, None)
     if value is None:
         return None

@@ -13,6 +13,7 @@ MXFP4 checkpoints store their attention dense.
 
 import re
 from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -51,7 +52,9 @@ def read_dense(checkpoint: Checkpoint, module: str) -> tuple[Matrix, tuple[str, 
         return _read_float8(checkpoint, name, weight)
     if not weight.is_floating_point():
         raise _refusal(checkpoint, module)
-    return _matrix(weight, name), (name,)
+    if weight.ndim != 2:
+        raise CheckpointError(f"{name} has shape {tuple(weight.shape)}: a matrix was expected")
+    return weight, (name,)
 
 
 def _read_float8(
@@ -85,31 +88,23 @@ def _read_float8(
 
 def _read_four_bit(checkpoint: Checkpoint, name: str) -> tuple[Matrix, tuple[str, ...]]:
     """Return the weight as bitsandbytes reads it: codebook entries times their block's scale."""
-    try:
-        from bitsandbytes.functional import QuantState, dequantize_4bit
-    except ImportError as error:
-        raise ModelError(
-            f'{checkpoint.label} is quantised with bitsandbytes: pip install "lastword[quant]"'
-        ) from error
+    if find_spec("bitsandbytes") is None:
+        advice = 'pip install "lastword[quant]"'
+        raise ModelError(f"{checkpoint.label} is quantised with bitsandbytes: {advice}")
+    from bitsandbytes.functional import QuantState, dequantize_4bit
+
     names = sorted(n for n in checkpoint.names if n.startswith(f"{name}."))
     parts = {part: checkpoint.read(part) for part in names}
     state = QuantState.from_dict(parts, device=torch.device("cpu"))
     state.dtype = torch.float32  # a stored dtype of 16 bits would round the products
-    return _matrix(dequantize_4bit(checkpoint.read(name), state), name), (name, *names)
-
-
-def _matrix(weight: Tensor, name: str) -> Matrix:
-    if weight.ndim != 2:
-        raise CheckpointError(f"{name} has shape {tuple(weight.shape)}: a matrix was expected")
-    return weight
+    dense: Matrix = dequantize_4bit(checkpoint.read(name), state)
+    return dense, (name, *names)
 
 
 def _quantisation(checkpoint: Checkpoint) -> dict[str, Any]:
-    for config in (checkpoint.config, text_part(checkpoint.config)):
-        section = config.get("quantization_config")
-        if isinstance(section, dict):
-            return section
-    return {}
+    configs = (checkpoint.config, text_part(checkpoint.config))
+    sections = (config.get("quantization_config") for config in configs)
+    return next((section for section in sections if isinstance(section, dict)), {})
 
 
 def _refusal(checkpoint: Checkpoint, module: str) -> InvariantError:

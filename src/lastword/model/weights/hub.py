@@ -101,7 +101,6 @@ def download(name: str, file: str, revision: str | None) -> tuple[Path, str]:
 
 
 def _refusal(name: str, revision: str | None, file: str, error: Exception) -> CheckpointError:
-    """Return the line that says why the hub gives no file, and what to do."""
     place = re.sub("//[^/@]*@", "//", endpoint())  # without a password
     status = getattr(getattr(error, "response", None), "status_code", None)
     login = "log in (`hf auth login`) or set HF_TOKEN"
@@ -148,7 +147,6 @@ def downloaded_commit(name: str, file: str, revision: str | None) -> str | None:
 
 
 def _commit_of(file: Path) -> str | None:
-    """Return the commit in the path of a file in huggingface_hub's cache."""
     return next((part for part in file.parts if _COMMIT.fullmatch(part)), None)
 
 

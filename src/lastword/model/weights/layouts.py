@@ -201,7 +201,6 @@ def _latent(attention: str, config: Config) -> tuple[Projection, Projection]:
 
 
 def _is_linear(config: Config, block: int) -> bool:
-    """Return True if a hybrid's config says that the block has no softmax attention."""
     types = config.get("layer_types")
     kind = types[block] if isinstance(types, list | tuple) and block < len(types) else ""
     return any(word in str(kind) for word in ("linear", "mamba", "conv", "recurrent"))
@@ -225,14 +224,12 @@ def _head_size(config: Config) -> int:
 
 
 def _rowwise(config: Config, kv_heads: int | None = None) -> tuple[int, tuple[int, int, int]]:
-    """Return one group: all q rows, then all k, then all v."""
     heads, size = _need(config, HEADS), _head_size(config)
     kv = size * (kv_heads or _number(config, KV_HEADS) or heads)
     return 1, (heads * size, kv, kv)
 
 
 def _per_head(config: Config) -> tuple[int, tuple[int, int, int]]:
-    """Return a group per head: its q, k and v rows."""
     size = _head_size(config)
     return _need(config, HEADS), (size, size, size)
 
