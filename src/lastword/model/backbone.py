@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from lastword.model.parts import (
@@ -61,11 +61,9 @@ _LOCKS: WeakKeyDictionary[nn.Module, "threading.RLock"] = WeakKeyDictionary()
 
 
 class Backbone:
-    """A transformers model as a source of states.
+    """A transformers model as a source of states, on a road that the check found to work.
 
-    Args:
-        road: How batches are run; the check finds the roads that work for the model.
-        prefixes: Cache of repeated prefixes and texts; the model's weights must not change then.
+    With a cache of prefixes, the model's weights must not change.
     """
 
     def __init__(
@@ -87,11 +85,6 @@ class Backbone:
         """The device of the input embeddings, which the token ids go to."""
         embeddings: nn.Module = self.parts.trunk.get_input_embeddings()  # type: ignore[operator]
         return module_device(embeddings)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the weights and of the states."""
-        return self.model.dtype
 
     @torch.inference_mode()
     def states(
@@ -321,7 +314,7 @@ def tiles(positions: Nodes, size: int) -> list[tuple[int, int]]:
 
 
 @contextlib.contextmanager
-def _forest_attention(config: Any, attention: ForestAttention) -> Iterator[None]:
+def _forest_attention(config: PretrainedConfig, attention: ForestAttention) -> Iterator[None]:
     # Attention modules look their function up by the name in the config. Not every family passes
     # keywords on to it, so each forest gets a name, which is in the config during its call.
     name = f"lastword_forest_{id(attention)}"
@@ -334,9 +327,9 @@ def _forest_attention(config: Any, attention: ForestAttention) -> Iterator[None]
         del ALL_ATTENTION_FUNCTIONS[name]
 
 
-def _implementation(module: nn.Module, name: str) -> Callable[..., tuple[Tensor, Any]]:
+def _implementation(module: nn.Module, name: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
     if name == "eager":
-        eager: Callable[..., tuple[Tensor, Any]] = sys.modules[
+        eager: Callable[..., tuple[Tensor, Tensor | None]] = sys.modules[
             type(module).__module__
         ].eager_attention_forward
         return eager

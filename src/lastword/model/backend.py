@@ -73,7 +73,7 @@ class LanguageModel:
             width=backbone.config.hidden_size,
             vocabulary=self.readout.vocabulary,
             context=backbone.context,
-            dtype=backbone.dtype,
+            dtype=backbone.model.dtype,
             device=backbone.device,
             attention=backbone.attention,
         )

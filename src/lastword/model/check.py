@@ -40,25 +40,15 @@ LogProbs = Float[np.ndarray, " targets"]
 
 @dataclass(frozen=True)
 class Checked:
-    """The check's findings; differences are the largest ones, in nats of log-probability.
-
-    Attributes:
-        noise: Difference between the plain road batched and one text at a time.
-        packed: Difference between the packed road and the plain one; nan if packing failed.
-        readout: Difference between the readout at depth L and the model's logits.
-        windowed: True if the packed road was also checked beyond a shrunk sliding window.
-        kept: Difference between the packed road with cached prefixes and the plain one; nan if not
-            tried.
-        keeps: True if prefixes may be cached.
-    """
+    """The check's findings; differences are the largest ones, in nats of log-probability."""
 
     road: Road
-    noise: float
-    packed: float
-    readout: float
-    windowed: bool
-    kept: float
-    keeps: bool
+    noise: float  # of the plain road, between a batch and one text at a time
+    packed: float  # between the packed road and the plain one; nan if packing failed
+    readout: float  # between the readout at depth L and the model's logits
+    windowed: bool  # the packed road was also checked beyond a shrunk sliding window
+    kept: float  # between the packed road with cached prefixes and the plain one; nan if not tried
+    keeps: bool  # prefixes may be cached
 
 
 def check_once(
@@ -92,12 +82,7 @@ def check_once(
 
 
 def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Checked:
-    """Try the model's roads, and return the findings.
-
-    Raises:
-        InputError: The model in memory has another attention implementation.
-        UnsupportedModelError: The model cannot be read; see `_check_plain`.
-    """
+    """Try the model's roads, and return the findings; refuse a model that cannot be read."""
     if attention not in ("auto", backbone.attention):
         raise InputError(
             f"the model uses the attention {backbone.attention}, not {attention}: call "
@@ -131,6 +116,7 @@ class _Plain(NamedTuple):
 
 
 def _check_plain(backbone: Backbone, readout: Readout) -> _Plain:
+    """Return the plain road's scores; an UnsupportedModelError if they are not the model's."""
     name = type(backbone.model).__name__
     try:
         plain = _plain(backbone, readout)

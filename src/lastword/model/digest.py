@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from lastword.errors import ModelError
 from lastword.files.strict_json import to_json
@@ -21,14 +20,14 @@ def load_digest(options: LoadOptions) -> str | None:
     return None if files is None else text_digest(to_json(options.facts() | {"files": files}))
 
 
-def digests(source: Mapping[str, Any]) -> dict[str, str]:
+def digests(source: Mapping[str, object]) -> dict[str, str]:
     """Return digests of a local model's files by part; {} for a hub's, which has a commit."""
     if (digest := source.get("gguf_sha256")) is not None:
         return {"weights": str(digest)}
     place = str(source.get("path", source["model"]))
     name = place.removeprefix(embedded.EMBEDDED)
     folder = Path(place) if name == place else embedded.folder(name)
-    base = folder_digests(Path(source["base"]).expanduser()) if "base" in source else {}
+    base = folder_digests(Path(str(source["base"])).expanduser()) if "base" in source else {}
     parts = {f"base's {part}": digest for part, digest in base.items()}
     return folder_digests(folder.expanduser()) | parts
 

@@ -59,15 +59,11 @@ class Encoder:
     """A sentence encoder as a source of states, one per text and depth.
 
     Depth 0 is the embeddings' output and depth L the last block's. States at every depth are pooled
-    in the same way. Weights are float32.
-
-    Args:
-        model: Hub name, folder, or `minilm` or `mpnet`, which `lastword get` downloads.
-        device: As the others, see `LoadOptions`.
+    in the same way. Weights are float32. The model is a hub name, a folder, or `minilm` or `mpnet`,
+    which `lastword get` downloads; `LoadOptions` describes the others.
 
     Raises:
         ModelError: The encoder is missing, was not downloaded, cannot be read, or lacks weights.
-        UnsupportedModelError: It is not an encoder, or has an unknown module.
     """
 
     def __init__(
@@ -241,7 +237,7 @@ def _setup(place: str, positions: int, tokenizer: Any) -> EncoderSetup:
     )
 
 
-def _pool_of(place: str, pooling: Mapping[str, Any]) -> Pool:
+def _pool_of(place: str, pooling: Mapping[str, object]) -> Pool:
     # New files have one `pooling_mode`; old ones a flag per mode, as `pooling_mode_mean_tokens`.
     flags = [name.removeprefix("pooling_mode_") for name, on in pooling.items() if on is True]
     modes = [flag.removesuffix("_tokens").removesuffix("_token") for flag in flags]

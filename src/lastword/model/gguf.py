@@ -81,15 +81,11 @@ _RULES = {
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a file.
-
-    Attributes:
-        values: Its metadata; for an array of strings, their number.
-        tensors: Shape, type, first byte and number of bytes of each tensor, by llama.cpp's name.
-    """
+    """The header of a file."""
 
     path: Path
-    values: dict[str, Any]
+    values: dict[str, Any]  # metadata; for an array of strings, their number
+    # Shape, type, first byte and number of bytes of each tensor, by llama.cpp's name.
     tensors: dict[str, tuple[tuple[int, ...], str, int, int]]
     dtype: torch.dtype
 
@@ -140,11 +136,6 @@ def convert(options: LoadOptions) -> tuple[LoadOptions, dict[str, str | None]] |
 
     A file on a hub is downloaded. The facts beside them are the file's name, commit, SHA-256 and
     quantisation, for the record. For other models it is None.
-
-    Raises:
-        ModelError: There is no such file, it is damaged or too large, or the folder cannot be
-            written; the model has to be downloaded with `lastword get`, or is an encoder.
-        UnsupportedModelError: transformers does not read it whole.
     """
     path, commit = Path(options.name).expanduser(), None
     if options.gguf is not None and not path.is_dir():
@@ -254,31 +245,26 @@ def _read_config(header: Header) -> PretrainedConfig:
 
 
 def _require_read(model: PreTrainedModel, header: Header) -> None:
-    names = _stored_names(model, header) | {_ROTARY_FACTORS}
-    if left := sorted({*header.tensors} - names - {f"{name}.weight" for name in names}):
+    """Refuse a file with tensors that transformers did not read."""
+    from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
+
+    kind = next(kind for kind, name in MODEL_ARCH_NAMES.items() if name == header.architecture)
+    names = get_tensor_name_map(kind, header.number("block_count") or 0)
+    read = {_ROTARY_FACTORS}  # by llama.cpp's names; of experts without `.weight`
+    for name in model.state_dict():
+        module = name.removesuffix(".weight").removesuffix(".bias")
+        path = names.get_name(module) or names.get_name(module.removeprefix("transformer."))
+        read.add(f"{path}{name.removeprefix(module)}")
+        if match := _GATE_AND_UP.fullmatch(name):  # one tensor in the model, two in the file
+            read |= {f"blk.{match[1]}.ffn_{part}_exps" for part in ("gate", "up")}
+    if left := sorted({*header.tensors} - read - {f"{name}.weight" for name in read}):
         raise UnsupportedModelError(
             f"{header.path} holds {counted(len(left), 'tensor')} that transformers does not read "
             f"from GGUF ({', '.join(left[:3])}): take the model's safetensors"
         )
 
 
-def _stored_names(model: PreTrainedModel, header: Header) -> set[str]:
-    """Return llama.cpp's names of the model's tensors; for experts without `.weight`."""
-    from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
-
-    kind = next(kind for kind, name in MODEL_ARCH_NAMES.items() if name == header.architecture)
-    names = get_tensor_name_map(kind, header.number("block_count") or 0)
-    stored = set()
-    for name in model.state_dict():
-        module = name.removesuffix(".weight").removesuffix(".bias")
-        path = names.get_name(module) or names.get_name(module.removeprefix("transformer."))
-        stored.add(f"{path}{name.removeprefix(module)}")
-        if match := _GATE_AND_UP.fullmatch(name):  # one tensor in the model, two in the file
-            stored |= {f"blk.{match[1]}.ffn_{part}_exps" for part in ("gate", "up")}
-    return stored
-
-
-def _scale_rotary(config: Any, header: Header) -> None:
+def _scale_rotary(config: PretrainedConfig, header: Header) -> None:
     """Divide the rotary frequencies by the file's factors, as llama.cpp does (Llama 3.1)."""
     if _ROTARY_FACTORS not in header.tensors:
         return
@@ -303,11 +289,13 @@ def _scale_rotary(config: Any, header: Header) -> None:
     }
 
 
-def _is_bpe(values: Mapping[str, Any]) -> bool:
+def _is_bpe(values: Mapping[str, object]) -> bool:
     return values.get("tokenizer.ggml.model") == "gpt2"
 
 
-def settle_splitter(tokenizer: Any, values: Mapping[str, Any], label: str) -> None:
+def settle_splitter(
+    tokenizer: PreTrainedTokenizerFast, values: Mapping[str, object], label: str
+) -> None:
     """Make a tokenizer split text as llama.cpp does for a file with this metadata."""
     if not _is_bpe(values):
         return

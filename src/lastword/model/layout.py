@@ -37,12 +37,12 @@ class LaidOut(nn.Linear):
         return self._packed.to_dense()
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """Return the layer's product."""
-        if torch.is_grad_enabled() and input.requires_grad:  # oneDNN's product has no gradient
-            return F.linear(input, self.weight.clone(), self.bias)
+        """Return the layer's product, which has no gradient."""
         return _product(input, self._packed, self.bias)
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+    def _save_to_state_dict(
+        self, destination: dict[str, Tensor], prefix: str, keep_vars: bool
+    ) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[f"{prefix}weight"] = self.weight
 

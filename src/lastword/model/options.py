@@ -74,7 +74,7 @@ class LoadOptions:
     head_dtype: HeadDtype = "float32"
     attention: str = "auto"
     quantize: Quantize | None = None
-    device_map: str | Mapping[str, Any] | None = None
+    device_map: str | Mapping[str, object] | None = None
     batch_tokens: Annotated[int, Ge(1)] | None = None
     prefix_cache: Annotated[int, Ge(0)] = 256
     theta: "Theta | None" = None
@@ -117,7 +117,7 @@ class LoadOptions:
         """The model's name in messages, with the GGUF file if there is one."""
         return self.name if self.gguf is None else f"{self.name.rstrip('/')}/{self.gguf}"
 
-    def names(self, name: str) -> dict[str, Any]:
+    def names(self, name: str) -> dict[str, str | None]:
         """Return the model's name for a record, or its alias and the name as path."""
         return {"model": name} if self.alias is None else {"model": self.alias, "path": name}
 
@@ -127,7 +127,7 @@ class LoadOptions:
         return self.name.removeprefix(EMBEDDED) if self.name.startswith(EMBEDDED) else None
 
 
-def refuse_unknown(function: str, names: Iterable[str], kind: type[Any] | None = None) -> None:
+def refuse_unknown(function: str, names: Iterable[str], kind: type | None = None) -> None:
     """Refuse a keyword that is not an option, and suggest a similar one."""
     options = [f.name for f in fields(kind or LoadOptions)][1:]  # without `model`
     for name in (name for name in names if name not in options):

@@ -21,9 +21,6 @@ class OwnReadout(Readout):
     """The function of states and layer that gives the logits, checked at the last layer.
 
     The model's head still reads states without the norm.
-
-    Raises:
-        InputError: At the last layer, the logits are not those of the model.
     """
 
     def __init__(self, head: Readout, lens: Lens, backbone: Backbone) -> None:

@@ -83,12 +83,10 @@ def rope_class(config: PretrainedConfig, length: int) -> int:
 
 def module_device(module: nn.Module) -> torch.device:
     """Return the device on which a module computes; its weights may be offloaded."""
-    hook: Any = getattr(module, "_hf_hook", None)  # set by accelerate
-    for inner in getattr(hook, "hooks", (hook,)):
-        device = getattr(inner, "execution_device", None)
-        if device is not None:
-            return torch.device(device)
-    return next(module.parameters()).device
+    hook = getattr(module, "_hf_hook", None)  # set by accelerate
+    devices = (getattr(h, "execution_device", None) for h in getattr(hook, "hooks", (hook,)))
+    device = next((device for device in devices if device is not None), None)
+    return next(module.parameters()).device if device is None else torch.device(device)
 
 
 def _ropes(text: Any) -> list[dict[str, Any]]:

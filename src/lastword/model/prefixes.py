@@ -45,10 +45,6 @@ class PackedRow:
         forest: The whole forest.
         cached: Nodes of the cached blocks, with their keys and values, by the blocks' names.
         additions: Nodes of the blocks to add to the cache, by name.
-
-    Attributes:
-        nodes: The nodes to compute, ascending.
-        places: Index of each node's key in the attention.
     """
 
     def __init__(
@@ -67,7 +63,7 @@ class PackedRow:
             self._blocks.append((block, len(nodes) - len(fresh)))
             stored[fresh] = True
             order.append(fresh)
-        self.nodes: Ragged = np.flatnonzero(~stored)
+        self.nodes: Ragged = np.flatnonzero(~stored)  # to compute
         self.places: Ragged = np.argsort(np.concatenate([*order, self.nodes]))
         # Places of the keys to add, block after block; an empty array keeps the dtype.
         self._added = self.places[np.concatenate([self.nodes[:0], *self.additions.values()])]

@@ -50,16 +50,11 @@ class HiddenStates:
 
 @dataclass(frozen=True)
 class TokenScores:
-    """The log-probabilities and scores of a set of predicted tokens.
+    """The log-probabilities and scores of a set of predicted tokens."""
 
-    Attributes:
-        log_probs: By depth, log p of each predicted token in nats [targets].
-        scores: Each token scorer's scores [targets].
-        faults: The first depth with a logit that is not finite at a token's row; -1 without one.
-    """
-
-    log_probs: dict[int, Float[np.ndarray, " targets"]]
-    scores: list[Float[np.ndarray, " targets"]]
+    log_probs: dict[int, Float[np.ndarray, " targets"]]  # by depth, in nats
+    scores: list[Float[np.ndarray, " targets"]]  # of each token scorer
+    # The first depth with a logit that is not finite at a token's row; -1 without one.
     faults: Int[np.ndarray, " targets"]
 
 
@@ -219,7 +214,7 @@ class _IdentityTrunk(nn.Module):
         except AttributeError:
             return getattr(self.__dict__["_trunk"][0], name)
 
-    def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> "_Output":
+    def forward(self, *_: object, inputs_embeds: Tensor, **__: object) -> "_Output":
         return _Output((inputs_embeds,))
 
     @property

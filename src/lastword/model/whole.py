@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection
-from typing import Any
 
 from transformers import PreTrainedModel
 
@@ -20,7 +19,7 @@ _HARMLESS = re.compile(
 def require_whole(
     label: str,
     model: PreTrainedModel,
-    info: dict[str, Collection[Any]],
+    info: dict[str, Collection[str | tuple[str, ...]]],
     ignored: re.Pattern[str] = _HARMLESS,
 ) -> None:
     """Refuse a model if tensors are missing, unused, or of another shape than its config says.

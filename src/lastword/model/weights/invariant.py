@@ -45,26 +45,19 @@ Matrix = Float[Tensor, "rows columns"]
 
 @dataclass(frozen=True)
 class Factors:
-    """I(M) and its factors (Eq. 15).
+    """I(M) and its factors (Eq. 15)."""
 
-    Attributes:
-        phi_N: Mean absolute weight of the final norm; 1 if it has none.
-        blocks: e and m, counted from 0.
-        depth: L, the model's number of blocks.
-        layout: Layout of K, V and O: `separate`, `fused-rowwise`, `fused-grouped`, `latent`.
-        readings: I(M) for each combination of the switches of `Theta.invariant`, by
-            `output_rows/block/norm`; nan if undefined, and empty unless requested.
-    """
-
-    phi_N: float
+    phi_N: float  # 1 if there is no final norm
     phi_K: float
     rcv_V_early: float
     rcv_V_middle: float
     phi_O: float
-    blocks: tuple[int, int]
-    depth: int
-    layout: str
+    blocks: tuple[int, int]  # e and m, counted from 0
+    depth: int  # L, the model's number of blocks
+    layout: str  # of K, V and O: `separate`, `fused-rowwise`, `fused-grouped`, `latent`
     tensors: tuple[str, ...]
+    # I(M) for each combination of the switches of `Theta.invariant`, by `output_rows/block/norm`;
+    # nan if undefined, and empty unless requested.
     readings: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -108,12 +101,10 @@ def read_invariant(
     """Return I(M) of a checkpoint folder or a hub's model, from its five tensors and its config.
 
     The model is not loaded. From a hub, only the bytes of these tensors are downloaded. All
-    readings of I(M) need up to four more.
+    readings of I(M) need up to four more. Adapters and GGUF files have to be loaded first.
 
     Raises:
-        InvariantError: I(M) is undefined for the model, or the format is not supported. Adapters
-            and GGUF files have to be loaded first.
-        CheckpointError: The checkpoint is missing, damaged or out of reach.
+        InvariantError: I(M) is undefined for the model, or the format is not supported.
     """
     path = Path(source).expanduser()
     if is_adapter(path) or path.is_file():

@@ -56,20 +56,13 @@ GIVE = "give its value: invariant=VALUE (in a command --load invariant=VALUE)"
 
 @dataclass(frozen=True)
 class Projection:
-    """One projection of one block: a module's rows, or one part of every group of them.
-
-    Attributes:
-        groups: Number of groups of rows, if the module fuses several projections.
-        sizes: Rows of each part within a group, in order; () if all rows are the projection's.
-        part: Index of the part in `sizes`.
-        transposed: True if it is stored [in, out] (GPT-2's Conv1D).
-    """
+    """One projection of one block: a module's rows, or one part of every group of them."""
 
     module: str
     groups: int = 1
-    sizes: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()  # rows of each part of a group; () if all are the projection's
     part: int = 0
-    transposed: bool = False
+    transposed: bool = False  # stored [in, out] (GPT-2's Conv1D)
 
     def select(self, stored: Float[Tensor, "_ _"]) -> Float[Tensor, "selected columns"]:
         """Return the projection's rows of the stored matrix."""
