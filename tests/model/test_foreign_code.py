@@ -7,14 +7,12 @@ import pickle
 import shutil
 import struct
 from collections.abc import Callable
-from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from families import save, talker
-from harness_tasks import write_tasks
 from safetensors.torch import load_file, save_file
 
 from lastword import Tracer
@@ -117,7 +115,6 @@ MODEL, WORDS = (UNKNOWN, None), (None, TOKENIZER_CODE)
         (("correct", "--input", "items.jsonl"), WORDS),
         (("eval", *BENCHMARK), MODEL),
         (("serve", "--port", "0"), MODEL),
-        (("lm-eval", "--tasks", "made_choice", "--include_path", "."), MODEL),
     ],
     ids=lambda value: value[0] if isinstance(value[0], str) else "",
 )
@@ -126,14 +123,7 @@ def test_no_command_runs_code(foreign, marker, run, tmp_path, monkeypatch, comma
     # Prompts on the terminal are answered with yes.
     monkeypatch.setattr("builtins.input", lambda *_: "y")
     Path("items.jsonl").write_text(LINE + "\n")
-    model = ["--model", str(folder := foreign(*files))]
-    if command[0] == "lm-eval":
-        write_tasks(tmp_path)
-        harness = pytest.importorskip("lm_eval.tasks").TaskManager
-        alone = partialmethod(harness.__init__, include_defaults=False)
-        monkeypatch.setattr(harness, "__init__", alone)
-        model = ["--model_args", f"pretrained={folder}"]
-    code, _, err = run(*command, *model)
+    code, _, err = run(*command, "--model", foreign(*files))
     assert code == 1 and "--trust-remote-code" in err.splitlines()[-1]
     assert not marker.exists()
 

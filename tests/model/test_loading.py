@@ -4,7 +4,6 @@ import json
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import formats
 import numpy as np
@@ -18,7 +17,6 @@ from transformers import AutoModelForCausalLM
 from lastword import Tracer
 from lastword.errors import InvariantError, ModelError, TooLargeError, TraceError
 from lastword.model import loading, memory
-from lastword.model.backend import default_batch_tokens
 from lastword.model.options import LoadOptions
 from lastword.model.weights.checkpoint import open_local
 from lastword.model.weights.invariant import read_invariant
@@ -386,14 +384,3 @@ def test_an_adapter_is_merged(saved, tmp_path):
     assert difference(trajectories(tracer), trajectories(saved("llama"))) > 0.1
     assert tracer.describe()["base"] == str(saved("llama"))
     assert "merge it and save" in refusal(tmp_path / "adapter", quantize="int8")
-
-
-def test_the_largest_of_several_intermediate_sizes_counts():
-    sizes = {"hidden_size": 4096, "num_hidden_layers": 4}
-    one, several = (
-        default_batch_tokens(
-            SimpleNamespace(**sizes, intermediate_size=inner), torch.float32, torch.device("cpu")
-        )
-        for inner in (65536, [32, 65536, 32])
-    )
-    assert 512 < one == several < 8192

@@ -181,22 +181,14 @@ def test_files_that_transformers_would_misread_are_refused(tmp_path, written, wo
     assert words in refusal(path)
 
 
-def test_a_certificate_refuses_other_weights_and_precisions(tmp_path):
+def test_a_certificate_refuses_other_weights(tmp_path):
     model = gguf_files.build("llama")
     path = gguf_files.write(tmp_path / "tiny.gguf", model)
     subject = Decider.from_pretrained(str(path), invariant=1.0).subject
     certificate = populations.certificate(subject, Policy(("decisive", "mix"), 1.0), Terms(), 9)
     options: dict[str, Any] = {"certificate": certificate, "invariant": 1.0}
     assert Decider.from_pretrained(str(path), **options).certificate is certificate
-    model_head = {"head_dtype": "model"}
-    for what, other in (("dtype", model_head | {"dtype": "bfloat16"}), ("head dtype", model_head)):
-        words = f"for the {what} of tiny 'float32', and this is"
-        with pytest.raises(CertificateError, match=words):
-            Decider.from_pretrained(str(path), **other, **options)
-    with torch.no_grad():
-        for tensor in model.parameters():
-            tensor.copy_(tensor.flip(0))
-    gguf_files.write(path, model)
+    gguf_files.write(path, gguf_files.build("llama", seed=1))
     with pytest.raises(CertificateError, match="for the weights of tiny '"):
         Decider.from_pretrained(str(path), **options)
 
