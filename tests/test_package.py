@@ -15,7 +15,6 @@ import yaml
 from installation import COMMAND, alone, environment, needed, required
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from tiers import by_night
 from typer.main import get_command
 
 import lastword
@@ -170,11 +169,9 @@ def test_commands_without_a_model_work_without_any_extra(base, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", by_night(["lastword/demo-organism", "folder"], ["folder"]))
-def test_the_model_extra_is_enough_to_correct(model, core, tmp_path):
-    if model == "folder":  # safetensors, like on the hub
-        model = str(SOURCE / "model" / "embedded" / "organism")
-    arguments = ["correct", "--model", model]
+def test_the_model_extra_is_enough_to_correct(core, tmp_path):
+    # A folder of safetensors, like on the hub.
+    arguments = ["correct", "--model", str(SOURCE / "model" / "embedded" / "organism")]
     arguments += ["--prompt", "Question: Which goods come from Baevwick? Answer:"]
     for candidate in ("green wool combs", "pale cedar boats", "clay lamps"):
         arguments += ["--candidate", candidate]

@@ -132,15 +132,12 @@ def at_work(
     few_strengths: None,
 ) -> Path:
     """A separate folder for a page, with links to the stage's files."""
-    import datasets
-
     for path in stage.iterdir():
         (tmp_path / path.name).symlink_to(path)
     _write_examples(tmp_path / "examples", MORE_TICKETS.get(page, TICKETS))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
     search = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
-    for name, value in (SMALL | search | {"HF_DATASETS_CACHE": str(tmp_path / "datasets")}).items():
+    for name, value in (SMALL | search).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(Tracer, "from_pretrained", once)
     # Services start, but do not listen.
