@@ -10,7 +10,6 @@ from typing import TypeVar
 
 from lastword.decide.answer import Answer, answered_by
 from lastword.decide.answerers import Query
-from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider
 from lastword.decide.questions_file import read_questions
 from lastword.decide.templates import template_of
@@ -18,19 +17,18 @@ from lastword.errors import InputError, ItemError, TraceError
 from lastword.model.weights.identity import model_name
 from lastword.records.decision import Decision
 from lastword.service.application import Application
-from lastword.service.limits import CPU_TOKENS, LONG, characters, require_small
+from lastword.service.limits import CPU_TOKENS, LONG, require_small
 from lastword.service.log import Log
 from lastword.service.oversight import Oversight
 from lastword.service.passes import Passes
 from lastword.service.queue import Line, Order
 from lastword.service.refusal import Refusal
-from lastword.service.schema import Object
+from lastword.service.schema import ItemBody, Object
 from lastword.service.settings import Settings
 from lastword.text.items import Item
 from lastword.version import __version__
 
 Result = TypeVar("Result")
-Entry = tuple[Item, Scope] | ItemError  # an item and how much of it is read, or its error
 
 
 class Service(Application):
@@ -114,23 +112,29 @@ class Service(Application):
         return await asyncio.get_running_loop().run_in_executor(thread, work)
 
     async def correct(
-        self, entries: Sequence[Entry], client: Hashable, *, batch: bool
-    ) -> "list[Decision | TraceError]":
-        """Return the decisions on items, or their errors."""
+        self, bodies: Sequence[ItemBody], client: Hashable, request: str, *, batch: bool
+    ) -> "list[Object | TraceError]":
+        """Return the JSON of the decision on each item, or its error."""
 
         def orders() -> list[Order | TraceError]:
-            return [self._order(entry, client, batch) for entry in entries]
+            return [self._order(body, client, batch) for body in bodies]
 
-        size = sum(characters(one[0]) for one in entries if isinstance(one, tuple))
-        return await self.line.results(await self.read(size, orders))
+        size = sum(len(body.prompt) * len(body.candidates) for body in bodies)
+        waiting = await self.read(size, orders)
+        written: list[Object | TraceError] = []
+        for body, order, result in zip(
+            bodies, waiting, await self.line.results(waiting), strict=True
+        ):
+            if isinstance(result, Decision) and isinstance(order, Order) and order.encoded:
+                item = order.encoded.item
+                result = self.write(result, item, full=body.full, request=request)
+            written.append(result)
+        return written
 
-    def _order(self, entry: Entry, client: Hashable, batch: bool) -> Order | TraceError:
+    def _order(self, body: ItemBody, client: Hashable, batch: bool) -> Order | TraceError:
         """Return the order of an item, without the prompts that the correction does not read."""
         try:
-            if isinstance(entry, ItemError):
-                return entry
-            item, scope = entry
-            needs = self.decider.correction.needs
+            item, needs = body.item(), self.decider.correction.needs
             blind = item.blind_prompt if needs.blind else None
             free = item.content_free if needs.content_free else ()
             item = replace(item, blind_prompt=blind, content_free=free)
@@ -141,6 +145,7 @@ class Service(Application):
             self.require_few_tokens(encoded.tokens)
         except TraceError as error:
             return error
+        scope = self.decider.scope("all" if body.full else "decide")
         return Order(client=client, batch=batch, encoded=encoded, scope=scope)
 
     def require_few_tokens(self, tokens: int, items: int = 1) -> None:

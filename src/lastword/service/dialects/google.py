@@ -7,10 +7,10 @@ from fastapi import Response
 from pydantic import BaseModel, Field
 
 from lastword.decide.answer import Answer
-from lastword.errors import InputError
 from lastword.service.call import Call, plain_answer
 from lastword.service.dialect import Dialect, routes
 from lastword.service.dialects.question_form import (
+    Content,
     answers_by_name,
     criteria_form,
     keyed,
@@ -37,18 +37,16 @@ class GoogleBody(BaseModel, strict=True, extra="forbid"):
     """An input and questions about it, by name."""
 
     model: Text = Field(description="The model's name here; `models/` may stand before it.")
-    input: Text | Object | list[Object] = Field(description="A text, or parts of it.")
+    input: Content = Field(description="A text, or parts of it.")
     questions: dict[Text, Object] = Field(min_length=1)
 
 
 async def google_decisions(body: GoogleBody, call: Call) -> Response:
     """Answer questions about an input, in the form of Google's decisions."""
     call.service.require_model(body.model.removeprefix("models/"))
-    try:
-        value = text_of_parts(body.input)
-    except InputError as error:
-        raise Refusal("invalid_body", str(error)) from error
-    answers, usage = await answers_by_name(call, value, body.questions, _FORM, _answer)
+    value = body.input
+    text = value if isinstance(value, str) else "\n".join(part.text for part in value)
+    answers, usage = await answers_by_name(call, text, body.questions, _FORM, _answer)
     counts = {
         "total_input_tokens": usage.input,
         "total_output_tokens": usage.output,

@@ -6,12 +6,11 @@ Answers have every reason.
 from fastapi import Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from lastword.errors import ItemError, TraceError
+from lastword.errors import TraceError
 from lastword.service.call import ThisCall, json_of
 from lastword.service.dialect import Dialect, routes
 from lastword.service.refusal import Refusal
 from lastword.service.schema import BatchBody, FeedbackBody, ItemBody, Object, problem
-from lastword.service.service import Entry, Service
 from lastword.version import __version__
 
 _TEXT: dict[int | str, Object] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
@@ -21,12 +20,10 @@ router = routes()
 @router.post("/v1/correct")
 async def correct(body: ItemBody, call: ThisCall) -> Response:
     """Correct the model's choice among the candidates of one prompt."""
-    service, item = call.service, body.item()
-    scope = service.decider.scope("all" if body.full else "decide")
-    (decision,) = await service.correct([(item, scope)], call.client, batch=False)
-    if isinstance(decision, TraceError):
-        raise decision
-    return json_of(service.write(decision, item, full=body.full, request=call.id))
+    (answer,) = await call.service.correct([body], call.client, call.id, batch=False)
+    if isinstance(answer, TraceError):
+        raise answer
+    return json_of(answer)
 
 
 @router.post("/v1/correct/batch")
@@ -36,26 +33,16 @@ async def correct_batch(body: BatchBody, call: ThisCall) -> Response:
     if len(body.items) > limit:
         what = f"the batch has more than {limit} items (--limits batch_limit); send it in parts"
         raise Refusal("batch_too_large", what)
-    entries = [_entry(one, service) for one in body.items]
-    results = await service.correct(entries, call.client, batch=True)
     answers: list[Object] = []
-    for place, (one, entry, result) in enumerate(zip(body.items, entries, results, strict=True)):
-        if isinstance(result, TraceError):
-            refusal = Refusal.of(result)
+    results = await service.correct(body.items, call.client, call.id, batch=True)
+    for place, (item, answer) in enumerate(zip(body.items, results, strict=True)):
+        if isinstance(answer, TraceError):
+            refusal = Refusal.of(answer)
             service.metrics.refusals.labels(refusal.code).inc()
-            name = str(place + 1) if one.id is None else str(one.id)
-            answers.append({"id": name} | problem(refusal))
-        else:
-            assert not isinstance(entry, ItemError)
-            answers.append(service.write(result, entry[0], full=one.full, request=call.id))
+            name = str(place + 1) if item.id is None else str(item.id)
+            answer = {"id": name} | problem(refusal)
+        answers.append(answer)
     return json_of({"items": answers})
-
-
-def _entry(body: ItemBody, service: Service) -> Entry:
-    try:
-        return body.item(), service.decider.scope("all" if body.full else "decide")
-    except ItemError as error:
-        return error
 
 
 @router.post("/v1/feedback")
