@@ -8,7 +8,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -371,7 +371,7 @@ def numbers(shown: Sequence[Shown]) -> str:
             "p": one.judgement.p,
             "p_holm": one.judgement.p_holm,
             "finding": one.judgement.finding,
-            "controls": one.controls.to_dict(),
+            "controls": asdict(one.controls),
             "corrections": {name: vars(correction) for name, correction in one.corrections.items()},
         }
         for one in shown

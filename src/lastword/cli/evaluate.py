@@ -212,7 +212,7 @@ def _summary(cells: Sequence[Path], as_json: bool) -> None:
             vars(summary)
             | {"counts": asdict(summary.counts)}
             | asdict(verdict)
-            | {"verdict": verdict.sentence, "controls": control.to_dict()}
+            | {"verdict": verdict.sentence, "controls": asdict(control)}
             for summary, verdict, control in zip(summaries, verdicts, tests, strict=True)
         ]
         typer.echo(to_json(content))

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -224,7 +223,7 @@ class Cell:
             "anti-blind": self.least_first(blind),
         }
         shares = {n: of_items(mc1_rows, u, self.truthful)[first] for n, u in scores.items()}
-        return MappingProxyType({name: mean(share) for name, share in shares.items()})
+        return {name: mean(share) for name, share in shares.items()}
 
     def base_scores(self, item: int) -> Scores:
         """Return b of one item, without padding, in nats [candidates]."""

@@ -6,8 +6,7 @@ over the items that count for it.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -63,10 +62,6 @@ class Controls:
             best = max(rivals, key=lambda name: rivals[name])
             return f"and so does {best}, which never reads the question"
         return "" if self.placebo.p < ALPHA else "and so do as many random flips"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form; `fit` is null if it was not computed."""
-        return asdict(replace(self, wordings=dict(self.wordings)))
 
     @property
     def sentence(self) -> str:
