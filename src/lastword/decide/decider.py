@@ -339,11 +339,7 @@ class Decider:
     ) -> Questionnaire:
         """Check and prepare questions once, for any number of calls of `decide` and `plan`.
 
-        Args:
-            questions: As in `decide`.
-            template: As in `decide`.
-            warn: True to warn of questions that are almost a served one. The result lists them in
-                `near`.
+        The result lists the questions that are almost a served one in `near`; `warn` warns of them.
 
         Raises:
             InputError: No questions, no such template, or a question that may abstain although
@@ -400,11 +396,7 @@ class Decider:
     ) -> list[list[Query] | InputError]:
         """Return the queries about each named input, or the error of one that cannot be read.
 
-        Args:
-            inputs: The inputs with their names.
-            ready: The questions.
-            read: `all` to read every depth, and the model's scores even where a probe is certain.
-            blind: `all` to read every depth of the prompt without the input too.
+        With `read="all"` every depth is read, and the model's scores even where a probe is certain.
         """
         texts = [_text_or_error(value) for value, _ in inputs]
         pairs = zip(texts, inputs, strict=True)

@@ -47,11 +47,7 @@ def prepare(
     *,
     chat: bool = False,
 ) -> Questionnaire:
-    """Return the questionnaire of some questions.
-
-    Raises:
-        InputError: No questions, no such template, or one that cannot be rendered.
-    """
+    """Return the questionnaire of some questions."""
     if isinstance(questions, Questionnaire):
         return questions
     if not isinstance(questions, Mapping) or not questions:

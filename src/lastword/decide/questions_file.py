@@ -20,9 +20,6 @@ def read_questions(path: str | Path) -> dict[str, Question]:
     """Return the questions of a file, in its order.
 
     In YAML only `true` and `false` are booleans: `yes`, `no`, `on` and `off` stay texts.
-
-    Raises:
-        InputError: The file cannot be read, or contains no questions.
     """
     value = _read(Path(path))
     try:

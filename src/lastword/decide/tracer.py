@@ -288,11 +288,7 @@ class Tracer:
             yield done.pop(place)
 
     def pooled(self, passages: Sequence[Passage], depths: Sequence[int]) -> Pooled:
-        """Return the mean state of each passage at some depths, in float32.
-
-        The forward pass stops at the deepest of these depths, without the head. States may be NaN
-        or infinite; check them with `not_finite`.
-        """
+        """Return the mean state of each passage at some depths, in float32; it may be NaN."""
         # The last token of a branch is not fed, so any one is added. Rows are read from the one
         # before the boundary on, so this is `start`.
         branches = [Branch((*p.tokens, p.tokens[0]), p.start + 1) for p in passages]
@@ -349,11 +345,7 @@ class Tracer:
         return encoded
 
     def plan(self, encoded: Sequence[EncodedItem]) -> list[list[int]]:
-        """Return groups of items that are computed together, as indices.
-
-        Items with a common prefix stay together. A group has at most `batch_tokens` distinct
-        tokens, or consists of one larger item.
-        """
+        """Return groups of at most `batch_tokens` distinct tokens, as indices of the items."""
         return plan([[p.branches for p in e.prompts] for e in encoded], self.batch_tokens)
 
     def decide_group(

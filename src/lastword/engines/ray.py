@@ -29,14 +29,7 @@ _SPARE = 2  # CPUs for reading and writing; if the workers have all CPUs, nothin
 
 @dataclass(frozen=True)
 class Cluster:
-    """A Ray cluster, and the resources to use on it.
-
-    Attributes:
-        address: Address of a running cluster (`auto` for this machine's, `ray://host:10001`);
-            `local` starts one on this machine and stops it afterwards.
-        gpus_per_worker: GPUs per worker; a fraction lets workers share one, 0 hides them.
-        cpus_per_worker: CPU cores, and threads, per worker.
-    """
+    """A Ray cluster, and the resources to use on it."""
 
     address: str = "local"
     workers: int = 1
