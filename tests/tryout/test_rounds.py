@@ -61,10 +61,7 @@ def test_labels_of_differing_rows_prove_a_gain(tmp_path: Path) -> None:
         ([{"text": row["text"], "round": row["round"]} for row in drawn], "no column 'label'"),
         ([*drawn, rows[0] | {"round": "2"}], "not drawn for this policy"),
     ):
-        columns = [*bad[0]]
-        write_csv(
-            out / "labels.csv", [{name: row.get(name, "") for name in columns} for row in bad]
-        )
+        write_csv(out / "labels.csv", [{name: row.get(name, "") for name in bad[0]} for row in bad])
         with pytest.raises(InputError, match=why):
             begun(out, labels, TERMS)
     assert (out / "second-round.json").read_bytes() == state
@@ -155,17 +152,3 @@ def test_the_first_rows_of_an_unlabelled_table_are_drawn_and_their_labels_read(
     with pytest.raises(InputError, match="the label 'mony' is not one of its choices"):
         read_trial(str(path), NAMED, out)
     assert isinstance(read_trial(str(write_csv(tmp_path / "some.csv", rows)), NAMED, out), Labels)
-
-
-def test_the_first_round_uses_the_encoding_of_the_table(tmp_path: Path) -> None:
-    rows = [{"text": f"{row['text']} é"} for row in table(20)]
-    (path := tmp_path / "texts.csv").write_text(
-        "text\n" + "\n".join(r["text"] for r in rows), "cp1252"
-    )
-    named, out = replace(NAMED, encoding="cp1252"), tmp_path / "out"
-    assert isinstance(read_trial(str(path), named, out), str)
-    write_csv(
-        out / "labels.csv", [r | {"label": "animal"} for r in read_objects(out / "labels.csv")]
-    )
-    labels = read_trial(str(path), named, out)
-    assert isinstance(labels, Labels) and len(labels.rows) == 20

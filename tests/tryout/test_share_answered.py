@@ -40,14 +40,16 @@ def write_table(reader: Encoder, path: Path, count: int = 160) -> tuple[Path, st
     return path, texts[furthest], labels[furthest]
 
 
-def noisy(count: int, every: int = 10) -> list[dict[str, str]]:
-    """Return texts with topics, of which one in some has the wrong label."""
-    other = {"animal": "money", "money": "animal"}
-    rows = table(count)
-    return [
-        r | {"label": other[r["label"]] if i % every == 0 else r["label"]}
-        for i, r in enumerate(rows)
-    ]
+def results(out: Path) -> tuple[Certificate, Probe]:
+    """Return the certificate and the probe of a folder."""
+    probe = Probe.read(out / "answer.probe.safetensors")
+    return Certificate.read(out / "certificate.toml"), probe
+
+
+def noisy(count: int) -> list[dict[str, str]]:
+    """Return texts with topics, of which one in ten has the wrong label."""
+    other, rows = {"animal": "money", "money": "animal"}, table(count)
+    return [r | ({"label": other[r["label"]]} if i % 10 == 0 else {}) for i, r in enumerate(rows)]
 
 
 def test_a_reader_competes_alone_and_combined_and_can_be_served(tmp_path: Path) -> None:
@@ -59,11 +61,10 @@ def test_a_reader_competes_alone_and_combined_and_can_be_served(tmp_path: Path) 
     assert any(name.startswith("probe@letters:") for name in names)
     assert any("+letters:" in name and not name.endswith("+model") for name in names)
     assert len(set(names)) == len(names)
-    probe = Probe.read(tmp_path / "out" / "answer.probe.safetensors")
+    certificate, probe = results(tmp_path / "out")
     assert probe.name in names and figures["contest"]["best"] == probe.name
     assert probe.encoder is not None and probe.encoder.model == "letters"
     assert "+" not in probe.name  # the model's states cost more and add nothing
-    certificate = Certificate.read(tmp_path / "out" / "certificate.toml")
     assert certificate.probe.digest == probe.digest
     assert f"lastword serve {tmp_path / 'out'}" in figures["advice"]["commands"]
     command = ["decide", str(tmp_path / "out"), "--json"]
@@ -76,10 +77,7 @@ def test_a_reader_competes_alone_and_combined_and_can_be_served(tmp_path: Path) 
 def test_half_of_the_labels_proves_the_errors_and_decide_defers(tmp_path: Path) -> None:
     path, out = write_csv(tmp_path / "topics.csv", noisy(160)), tmp_path / "out"
     done = run_try(path, "--error", "0.25", "--budget", "0", "--out", out)
-    certificate, probe = (
-        Certificate.read(out / "certificate.toml"),
-        Probe.read(out / "answer.probe.safetensors"),
-    )
+    certificate, probe = results(out)
     automation = certificate.automation
     assert automation is not None and (automation.error, automation.look) == (0.25, 0)
     rung, figures = automation.rung(0.05), json.loads((out / "verdict.json").read_text())
@@ -110,10 +108,7 @@ def test_a_second_round_of_confident_rows_proves_the_errors(tmp_path: Path) -> N
     new = {drawn[0]["text"]: "plant"}  # a class that round one did not have
     write_csv(out / "labels.csv", [r | {"label": (truths | new)[r["text"]]} for r in drawn])
     done = run_try(path, *options)
-    certificate, probe = (
-        Certificate.read(out / "certificate.toml"),
-        Probe.read(out / "answer.probe.safetensors"),
-    )
+    certificate, probe = results(out)
     assert done.stdout.startswith("Answers ") and "`plant` (1 row)" in done.stdout
     assert certificate.automation is not None and certificate.automation.look == 1
     assert certificate.automation.rungs[-1].errors.rate > 0
