@@ -21,20 +21,14 @@ def export(
         ),
     ],
     template: opt.Template = None,
-    device: opt.Device = "auto",
-    dtype: opt.DataType = "auto",
-    trust_remote_code: opt.RemoteCode = False,
-    load: opt.Load = None,
+    *,
+    loading: opt.Loading,
 ) -> None:
     """Write a folder that transformers' pipeline("decision") loads, with the same answers."""
     from lastword.decide.questions_file import read_questions
     from lastword.integrations.decision_model import export_decision_model
 
     questionnaire = read_questions(questions)
-    loading = opt.Loading(
-        device=device, dtype=dtype, trust_remote_code=trust_remote_code, load=load
-    )
-    options = load_options(model, loading)
-    decider = load_decider(options)
+    decider = load_decider(load_options(model, loading))
     export_decision_model(decider.tracer, questionnaire, folder, template=template)
     typer.echo(printable(f'{folder}: pipeline("decision", {str(folder)!r}) loads it'))

@@ -22,10 +22,10 @@ def lm_eval(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> 
 
     arguments = list(arguments or [])
     command = arguments.pop(0) if arguments and arguments[0] in _COMMANDS else "run"
-    flags = ("--model", "-M", "--config", "-C")
-    if command == "run" and arguments and not any(_names(a, flags) for a in arguments):
+    given = {argument.split("=")[0] for argument in arguments}
+    if command == "run" and arguments and not given & {"--model", "-M", "--config", "-C"}:
         arguments = ["--model", MODEL, *arguments]
-        if not any(_names(a, ("--device",)) for a in arguments):
+        if "--device" not in given:
             arguments += ["--device", "auto"]  # the harness's default is a GPU
     sys.argv = [NAME, command, *arguments]
     setup_logging()
@@ -38,7 +38,3 @@ def lm_eval(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> 
             f"the harness cannot download the data of its tasks: {error}; check the "
             "network, or give local tasks with --include_path"
         ) from error
-
-
-def _names(argument: str, options: tuple[str, ...]) -> bool:
-    return argument.split("=")[0] in options

@@ -60,16 +60,6 @@ def get(
     typer.echo(printable(str(path)))
 
 
-_AFTER = """\
-code path: packed computes all texts of a batch as one prefix tree, plain as full sequences.
-quantised: formats that were compared with dense weights, on small random checkpoints on the CPU.
-fp8 and mxfp4 are stored in the checkpoint; int8 and nf4 are made by --load quantize. GPU kernels,
-GPTQ, AWQ and full-size checkpoints were not tested.
-readout: the class of transformers that computes logits, and its steps besides norm and head.
-Other decoder-only models of transformers may work. At load, lastword compares both code paths with
-each other, and the readout with the model's logits. It refuses a model that does not agree."""
-
-
 def models(json: opt.Json = False) -> None:
     """List the model families that were tested, and how each is read."""
     if json:
@@ -81,4 +71,4 @@ def models(json: opt.Json = False) -> None:
         names = (family.model_type, family.road, family.wrapper)
         rows.append((*names, ", ".join(family.tried) or "none", readout, family.note))
     show(grid(("family", "code path", "wrapper", "quantised", "readout", "note"), rows))
-    typer.echo(_AFTER)
+    typer.echo("code path: packed computes a batch as one prefix tree, plain as full sequences")
