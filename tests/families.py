@@ -38,21 +38,13 @@ CONTEXT = 192
 
 
 class Family(NamedTuple):
-    """One tiny architecture, and its expected properties.
+    """One tiny architecture, and its expected properties."""
 
-    Attributes:
-        options: Keyword arguments of the config.
-        blocks: Path of the list of transformer blocks.
-        packs: Whether the prefix forest can be run as one packed row.
-        invariant: Whether I(M) is defined (every block read has K, V and O).
-        model_type: transformers' model_type, if it is not the name in the tests.
-    """
-
-    options: dict[str, Any]
+    options: dict[str, Any]  # of the config
     blocks: str = "model.layers"
-    packs: bool = True
-    invariant: bool = True
-    model_type: str = ""
+    packs: bool = True  # the prefix forest can be run as one packed row
+    invariant: bool = True  # I(M) is defined (every block read has K, V and O)
+    model_type: str = ""  # if it is not the name in the tests
 
 
 IDS = {"vocab_size": VOCAB, "bos_token_id": 1, "eos_token_id": 2}
@@ -166,11 +158,8 @@ def build(
 ) -> PreTrainedModel:
     """Return a tiny random model of the family in eval mode.
 
-    Args:
-        name: A key of `FAMILIES`.
-        seed: Seed of the weights.
-        dtype: Dtype of the weights. They are drawn in float32 first, so dtypes share a model.
-        overrides: Options of the (text) config that replace the family's.
+    Weights are drawn in float32 first, so dtypes share a model. Overrides replace options of the
+    (text) config.
     """
     torch.manual_seed(seed)
     own: Any = {"mistral3": Mistral3ForConditionalGeneration._from_config}
@@ -186,8 +175,7 @@ def enliven(model: nn.Module, seed: int) -> None:
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
         with torch.no_grad():
-            if "norm" in name.lower() or "ln_" in name:
-                # Gemma stores w and applies 1 + w: both forms are near one.
+            if "norm" in name.lower() or "ln_" in name:  # Gemma applies 1 + w: both are near one
                 parameter.add_(0.3 * noise)
             elif parameter.ndim == 1 or name.endswith(("A_log", "bias")):
                 parameter.add_(0.2 * noise)
@@ -237,11 +225,7 @@ def random_items(
 ) -> list[Item]:
     """Return items of the double's words with a common preamble, some with equal beginnings.
 
-    Args:
-        seed: Seed of the items.
-        count: Number of items.
-        candidates: Minimum and maximum number of candidates.
-        prompt: Minimum and maximum number of prompt words after the preamble of three.
+    Candidates, and prompt words after the preamble of three, have a minimum and maximum number.
     """
     draw = random.Random(seed)
 

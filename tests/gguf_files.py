@@ -56,20 +56,13 @@ _CONV: dict[str, Change] = {
 
 
 class Kind(NamedTuple):
-    """One architecture.
-
-    Attributes:
-        model_type: transformers' name.
-        options: Options of the config.
-        changes: The converter's changes to tensors, by a part of llama.cpp's name.
-    """
+    """One architecture: transformers' name, and the converter's changes to tensors by name."""
 
     model_type: str
     options: dict[str, Any] = _PLAIN
     changes: dict[str, Change] = {}  # noqa: RUF012 - never changed
 
 
-# By llama.cpp's name.
 KINDS = {
     "llama": Kind("llama", _ROTARY, _PERMUTED),
     "qwen2": Kind("qwen2", _ROTARY),
@@ -104,15 +97,9 @@ def write(
     values: dict[str, Any] | None = None,
     extra: dict[str, Array] | None = None,
 ) -> Path:
-    """Write a model as a GGUF file.
+    """Write a model as a GGUF file; vectors stay in float32.
 
-    Args:
-        path: Path of the file.
-        model: The model.
-        kind: A key of `KINDS`, or any architecture's name.
-        stored: Format of matrices; vectors stay in float32.
-        values: Metadata that replaces or extends the architecture's (None removes a key).
-        extra: Further tensors, by llama.cpp's names.
+    `values` replace or extend the metadata (None removes a key), and `extra` the tensors.
     """
     writer = GGUFWriter(path, kind)
     config = model.config
@@ -142,11 +129,9 @@ def tensors(kind: str, model: PreTrainedModel) -> Iterator[tuple[str, Array]]:
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         if name.endswith("experts.gate_up_proj"):
-            gate, up = (
-                tensor.numpy().reshape(tensor.shape[0], 2, -1, tensor.shape[2]).swapaxes(0, 1)
-            )
-            yield f"blk.{name.split('.')[2]}.ffn_gate_exps.weight", gate
-            yield f"blk.{name.split('.')[2]}.ffn_up_exps.weight", up
+            parts = tensor.numpy().reshape(tensor.shape[0], 2, -1, tensor.shape[2]).swapaxes(0, 1)
+            for part, array in zip(("gate", "up"), parts, strict=True):
+                yield f"blk.{name.split('.')[2]}.ffn_{part}_exps.weight", array
             continue
         module, _, leaf = name.rpartition(".")
         if leaf not in ("weight", "bias"):
@@ -158,6 +143,9 @@ def tensors(kind: str, model: PreTrainedModel) -> Iterator[tuple[str, Array]]:
             if part in f"{target}.{leaf}":
                 array = change(array, config)
         yield f"{target}.{leaf}", array
+
+
+_EPSILONS = ("layer_norm_epsilon", "layer_norm_eps", "norm_epsilon", "norm_eps")
 
 
 def _header(kind: str, config: Any) -> dict[str, Any]:
@@ -178,9 +166,7 @@ def _header(kind: str, config: Any) -> dict[str, Any]:
         "rope.freq_base": rotary.get("rope_theta"),
         "rope.dimension_count": head or config.hidden_size // config.num_attention_heads,
         "attention.layer_norm_rms_epsilon": of("rms_norm_eps"),
-        "attention.layer_norm_epsilon": of(
-            "layer_norm_epsilon", "layer_norm_eps", "norm_epsilon", "norm_eps"
-        ),
+        "attention.layer_norm_epsilon": of(*_EPSILONS),
         "vocab_size": config.vocab_size,
         "attention.key_length": head,
         "attention.value_length": head,

@@ -22,26 +22,16 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @dataclass
 class Hub:
-    """The served files, the simulated faults, and a log of the requests.
+    """The served files, the simulated faults, and a log of the requests."""
 
-    Attributes:
-        folder: Files of the one model, `org/model`.
-        token: The required token; None if none is required.
-        gated: Whether access is refused even with a token.
-        ranges: Whether ranges are served.
-        large: Suffixes of files that are redirected to the store.
-        status: Status of all answers, if set.
-        served: Bytes of bodies sent, by file.
-        requests: (port's role, path, Range, Authorization) of every request.
-    """
-
-    folder: Path
-    token: str | None = None
-    gated: bool = False
-    ranges: bool = True
-    large: tuple[str, ...] = (".safetensors",)
-    status: int | None = None
-    served: dict[str, int] = field(default_factory=dict)
+    folder: Path  # of the one model, `org/model`
+    token: str | None = None  # that is required
+    gated: bool = False  # access is refused even with a token
+    ranges: bool = True  # are served
+    large: tuple[str, ...] = (".safetensors",)  # suffixes of files in the store
+    status: int | None = None  # of all answers
+    served: dict[str, int] = field(default_factory=dict)  # bytes by file
+    # (port's role, path, Range, Authorization) of every request.
     requests: list[tuple[str, str, str | None, str | None]] = field(default_factory=list)
     url: str = ""
     store: str = ""

@@ -41,15 +41,9 @@ def write_encoder(
         model_max_length=64,
         **{f"{name}_token": token for name, token in names.items()},
     )
-    config = BertConfig(
-        vocab_size=len(pieces),
-        hidden_size=WIDTH,
-        num_hidden_layers=DEPTH,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=64,
-        initializer_range=0.5,
-    )
+    sizes = {"hidden_size": WIDTH, "num_hidden_layers": DEPTH, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 64, "max_position_embeddings": 64}
+    config = BertConfig(vocab_size=len(pieces), initializer_range=0.5, **sizes)
     torch.manual_seed(seed)
     BertModel(config).eval().save_pretrained(folder)
     fast.save_pretrained(folder)
