@@ -244,10 +244,7 @@ Seed = Annotated[
 Limit = Annotated[
     int | None, typer.Option(min=1, help="Number of questions; a pair counts as one.")
 ]
-Format = Annotated[
-    Literal["md", "csv"] | None,
-    typer.Option(help="Output format. By default a table in a terminal, and md in a pipe."),
-]
+Format = Annotated[Literal["md", "csv"] | None, typer.Option(help="Output format; default: md.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 

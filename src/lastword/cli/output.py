@@ -15,7 +15,7 @@ from lastword.files.strict_json import to_json
 from lastword.files.writing import open_whole
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
     from rich.table import Table as RichTable
 
     from lastword.lab.report.table import ReportTable
@@ -33,32 +33,22 @@ def say(line: str) -> None:
     typer.echo(printable(line), err=True)
 
 
-def console() -> "Console":
-    """Return a console on stdout, with the terminal's width, or very wide in a pipe."""
+def show(*parts: "RenderableType") -> None:
+    """Print tables and text, wrapped to the terminal's width but not in a pipe."""
     from rich.console import Console
 
     terminal = Console()
-    return terminal if terminal.is_terminal else Console(width=_PIPED_WIDTH)
-
-
-def show(*parts: "RenderableType") -> None:
-    """Print tables and text, wrapped to the terminal's width but not in a pipe."""
-    out = console()
+    out = terminal if terminal.is_terminal else Console(width=_PIPED_WIDTH)
     for part in parts:
         out.print(part)
 
 
 def show_tables(tables: "Sequence[ReportTable]", format: str | None) -> None:
-    """Print tables of the report as `md`, `csv` or `json`.
-
-    None means a formatted table in a terminal, and Markdown in a pipe.
-    """
+    """Print tables of the report as `md` (the default), `csv` or `json`."""
     from lastword.lab.report.table import WRITERS
 
     if format == "json":
         typer.echo(to_json([_as_json(table) for table in tables]))
-    elif format is None and console().is_terminal:
-        show(*(part for table in tables for part in _for_the_eye(table)))
     else:
         typer.echo("\n".join(WRITERS[format or "md"](table) for table in tables), nl=False)
 
@@ -67,18 +57,6 @@ def _as_json(table: "ReportTable") -> dict[str, Any]:
     names = [column.name for column in table.columns]
     rows = [dict(zip(names, row, strict=True)) for row in table.rows]
     return {"name": table.name, "title": table.title, "rows": rows, "notes": list(table.notes)}
-
-
-def _for_the_eye(table: "ReportTable") -> "list[RenderableType]":
-    from rich.text import Text
-
-    from lastword.lab.report.table import is_text, readable
-
-    numbers = [c.name for i, c in enumerate(table.columns) if not is_text(table, i)]
-    cells = [[*map(readable, row, table.columns)] for row in table.rows]
-    shown = grid([column.name for column in table.columns], cells, numbers)
-    shown.title, shown.title_justify = Text(printable(table.title)), "left"
-    return [shown, *(Text(printable(f"- {note}")) for note in table.notes)]
 
 
 def grid(
