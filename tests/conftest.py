@@ -119,8 +119,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def few_strengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the bag of words and the controls of `try` few candidates, which halves its time."""
-    monkeypatch.setattr("lastword.probes.controls.PENALTIES", (10.0, 100.0))
+    """Give the bag of words of `try` few candidates, which halves its time."""
     monkeypatch.setattr("lastword.probes.words.STRENGTHS", (10.0,))
     monkeypatch.setattr("lastword.probes.words.FOLDS", 2)
 
