@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from lastword.errors import RecordError
 from lastword.lab.evaluation.controls import controls
@@ -121,7 +122,7 @@ def compare(
     tokens, sizes, scores = _scores(cell, methods)
     scores |= derive(cell, fitted or {})
 
-    def of(metric: Metric, u: Rows, places: Places) -> PerItem:
+    def of(metric: Metric, u: Rows, places: Places) -> Float[np.ndarray, " places"]:
         return of_items(metric, u[places], cell.truthful[places])
 
     base, first, second = cell.scores["base_scores"], cell.mc1_places, cell.mc2_places
