@@ -1,4 +1,4 @@
-"""Two services behind a balancer, each restarted under load: no request is lost."""
+"""Two services behind a balancer, with a token of the environment; none loses a request."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -73,13 +74,18 @@ def test_the_balancer_names_the_client_whatever_header_it_sends():
     assert answer.json() == ["127.0.0.1"]
 
 
+AS_CALLER: dict[str, Any] = {
+    "headers": {"authorization": "Bearer me"},
+    "timeout": PATIENCE_SECONDS,
+    "trust_env": False,
+}
 ITEM = {"prompt": "Which goods?", "candidates": ["clay lamps", "wool combs"]}
 
 
 def ask(url: str, count: int) -> Counter[str]:
     """Send so many requests one after the other, and count their statuses."""
     statuses = Counter[str]()
-    with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as http:
+    with httpx.Client(base_url=url, **AS_CALLER) as http:
         for _ in range(count):
             try:
                 statuses[str(http.post("/v1/correct", json=ITEM).status_code)] += 1
@@ -90,7 +96,7 @@ def ask(url: str, count: int) -> Counter[str]:
 
 def answers(port: int) -> bool:
     """Return True if the balancer uses a service again."""
-    counts = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+    counts = httpx.get(f"http://127.0.0.1:{port}/metrics", **AS_CALLER).text
     return 'lastword_requests_total{route="/v1/correct",status="200"}' in counts
 
 
@@ -99,15 +105,16 @@ def test_a_rolling_restart_loses_no_request(forks):
     with ExitStack() as stack:
 
         def start(port: int):
-            process = stack.enter_context(forks.start(*SERVE, str(port)))
-            for line in process.stderr:
-                if json.loads(line)["event"] == "started":
-                    break
+            environment = os.environ | {"LASTWORD_TOKEN": "me"}
+            process = stack.enter_context(forks.start(*SERVE, str(port), env=environment))
+            events = (json.loads(line)["event"] for line in process.stderr)
+            assert next(events) == "loading" and "started" in events
             threading.Thread(target=process.stderr.read, daemon=True).start()
             return process
 
         processes = [start(port) for port in ports]
         with balanced(ports) as url:
+            assert httpx.get(f"{url}/v1/model", trust_env=False).status_code == 401
             loads, stop = Counter[str](), threading.Event()
 
             def load() -> None:

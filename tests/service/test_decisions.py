@@ -222,15 +222,6 @@ def test_answers_reach_the_client(plain, model, client):
 # OpenAI's form
 
 
-def test_usage_counts_what_questions_share(plain):
-    usage = ask_openai(plain).json()["usage"]
-    details = usage["input_tokens_details"]
-    assert 0 < details["cached_tokens"] < usage["input_tokens"]
-    assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
-    alone = ask_openai(plain, questions=QUESTIONS[:1]).json()["usage"]["input_tokens_details"]
-    assert alone == {"cached_tokens": 0, "cache_write_tokens": 0}
-
-
 def test_cached_tokens_are_the_longest_prefix_of_an_earlier_prompt():
     rng = np.random.default_rng(0)
     for _ in range(200):

@@ -11,11 +11,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # from its dependencies
     import schemathesis
     from schemathesis import checks
-    from schemathesis.specs.openapi.checks import (
-        content_type_conformance,
-        response_schema_conformance,
-        status_code_conformance,
-    )
+    from schemathesis.specs.openapi import checks as conformance
 
 pytestmark = [
     pytest.mark.slow,
@@ -25,9 +21,9 @@ pytestmark = [
 ]
 CHECKS = [
     checks.not_a_server_error,
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
+    conformance.content_type_conformance,
+    conformance.response_schema_conformance,
+    conformance.status_code_conformance,
 ]
 CHAT = "/v1/chat/completions"
 
