@@ -13,11 +13,7 @@ _WINDOW_LOG = 23  # the largest window in HTTP is 8 MiB (RFC 9659)
 
 
 def decoded(body: bytes, coding: str, limit: int) -> bytes:
-    """Return the decoded body, of at most `limit` bytes.
-
-    Raises:
-        Refusal: Another coding; more bytes; not one whole frame.
-    """
+    """Return the decoded body; refuse more than `limit` bytes, or what is not one whole frame."""
     if coding.lower() != "zstd":
         what = f"a body in the content-encoding {coding!r:.40} is not read here; send it plain"
         raise Refusal("unsupported_media_type", f"{what} (typesafe-sdk: compression=False)")

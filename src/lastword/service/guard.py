@@ -125,7 +125,6 @@ class Guard:
             raise Refusal("unauthorised", f"send {name} as `Authorization: Bearer TOKEN`")
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        """Return the decoded body."""
         limit, headers = self._settings.body_bytes, Headers(scope=scope)
         declared = headers.get("content-length", "0")
         too_large = Refusal("body_too_large", f"the body has more than {limit} bytes")

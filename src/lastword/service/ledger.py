@@ -133,11 +133,7 @@ class Ledger:
         self.save(drift=drift)
 
     def find(self, name: str) -> Entry:
-        """Return an answer that has no label yet.
-
-        Raises:
-            Refusal: The answer is unknown or forgotten, or has a label.
-        """
+        """Return an answer; refuse one that is unknown or forgotten, or has a label."""
         found = select(GIVEN.c.entry, GIVEN.c.labelled).where(GIVEN.c.id == name)
         if not (rows := self._execute(found)):
             what = f"no answer with this id is remembered: the last {self._items} are"

@@ -1,13 +1,10 @@
 """Oversight: tests of whether a certificate still holds for the answers of a service.
 
 Labels feed two monitors: of the answers that correction breaks, and, if the certificate promises a
-maximum error, of the wrong ones among the answers given. Statistics of each decision feed the tests
-of drift; for a certified probe's answer the statistic is its likeness. Only the first remembered
-answer to a text counts, and only the first label of a group, which the labeller may name. All tests
-are valid at any time. An alarm is permanent; under `--on-alarm shadow` it turns correction off.
-Slipping is a warning that can end and changes nothing. The tests judge the certified answers, even
-while shadow hides them. Services that share a database are one sequence: each event begins by
-reading the events of the others.
+maximum error, of the wrong ones among the answers given. Statistics of each decision, or the
+likeness of a probe's, feed the tests of drift. Only the first remembered answer to a text counts,
+and only the first label of a group. The tests judge the certified answers, even while shadow hides
+them. Services that share a database are one sequence: each event begins by reading the others'.
 """
 
 import json
@@ -73,7 +70,6 @@ class Oversight:
         self._publish()
 
     def _publish(self) -> None:
-        """Let the metrics read the state of all tests."""
         metrics, tests = self._metrics, self.drift.tests
         gauges = {"labelled": metrics.labelled, "broken": metrics.broken, "alarm": metrics.alarm}
         gauges |= {"log_wealth": metrics.monitor, "slipping": metrics.slipping}
@@ -95,10 +91,9 @@ class Oversight:
         return any(monitor.alarm for monitor in self.monitors.values())
 
     def answered(self, decision: Decision, item: Item, work: Query | None = None) -> str | None:
-        """Store an answer, and return the id for its label.
+        """Store an answer, and return the id for its label; None if it cannot be kept.
 
-        If the disk or the database fails, the id is None and the log has the reason, so that the
-        service can still answer. `work` is that of a question.
+        `work` is that of a question.
         """
         base, shown = (tied_first(s).tolist() for s in (decision.base_scores, decision.scores))
         given = self._promised(None if work is None else work.question) and not decision.deferred
@@ -156,12 +151,7 @@ class Oversight:
         return name
 
     def labelled(self, name: str, right: Sequence[int], group: str | None = None) -> Object:
-        """Store the label of an answer, and return its effect on the answer and the certificate.
-
-        Raises:
-            Refusal: The id is unknown or has a label, a place is not one of a candidate, or the
-                disk or the database fails.
-        """
+        """Store the label of an answer, and return its effect; refuse one that cannot be kept."""
         try:
             with self.ledger.event():
                 self._catch_up()
@@ -191,7 +181,6 @@ class Oversight:
         return outcome | counted
 
     def _after(self, entry: Entry, broken: bool, fixed: bool, wrong: bool) -> dict[str, Monitor]:
-        """Return the monitors after the label of an answer."""
         after = dict(self.monitors)
         # A probe's answer has no base: nobody knows if the model was right. For a promise of a
         # gain, the monitor tests the share of breaks among changes.
@@ -228,7 +217,6 @@ class Oversight:
                 self.drift.follow(self.ledger.seen(), state, anew=True)
 
     def _watch(self, after: Mapping[str, Monitor]) -> None:
-        """Replace the monitors, and log an alarm or a slip that is new."""
         before, self.monitors = self.monitors, dict(after)
         for kind, monitor in after.items():
             counts = {"of": kind} | {name: getattr(monitor, name) for name in _COUNTS}

@@ -40,11 +40,7 @@ class Server:
             self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def run(self) -> None:
-        """Serve until `stop` is called.
-
-        Raises:
-            InputError: The address cannot be listened on.
-        """
+        """Serve until `stop` is called; raise InputError if the address cannot be listened on."""
         settings, log = self._service.settings, self._service.log
         self._loop = asyncio.get_running_loop()
         address, port = free_address(settings.host, settings.port)
@@ -82,9 +78,6 @@ def run(app: FastAPI) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP, and answer every accepted request before the end.
 
     If the model hangs, the function does not return: the process ends with code 0.
-
-    Raises:
-        InputError: Nobody can listen on the address.
     """
 
     async def serve() -> None:
@@ -121,11 +114,7 @@ async def _listening(address: str, port: int, serving: "asyncio.Future[None]") -
 
 
 def free_address(host: str, port: int) -> tuple[str, int]:
-    """Return the IP address and the port to listen on; a free port for 0.
-
-    Raises:
-        InputError: Nobody can listen there.
-    """
+    """Return the IP address and the port to listen on (a free one for 0), or raise InputError."""
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = addresses[0]

@@ -66,11 +66,7 @@ def conversation(messages: Sequence[Message]) -> Input:
 
 
 def text_of_parts(value: Json) -> str:
-    """Return a text, or the texts of parts, one per line.
-
-    Raises:
-        InputError: It is neither, or a part is no text.
-    """
+    """Return a text, or the texts of parts, one per line; raise InputError for others."""
     if isinstance(value, str):
         return value
     parts = value if isinstance(value, list) else [value]
@@ -97,12 +93,7 @@ class QuestionForm:
     optional: bool = False
 
     def read(self, questions: Mapping[str, Object], served: Served) -> dict[str, Question]:
-        """Return the questions of a body by name.
-
-        Raises:
-            Refusal: An unknown key or type, no served question of this name, options that do not
-                fit the type, or a contradiction with the served question.
-        """
+        """Return the questions of a body by name; refuse what is no question here."""
         read = {}
         for name, question in questions.items():
             try:

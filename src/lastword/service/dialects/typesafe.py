@@ -46,7 +46,6 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
 
 
 def _text(value: Json) -> str:
-    """Return text unchanged, and other JSON on one line."""
     if isinstance(value, str):
         return value
     if not isinstance(value, Mapping | list):

@@ -87,11 +87,7 @@ class ChatBody(BaseModel, strict=True, extra="forbid"):
         return conversation([each for each in self.messages if each.role not in _SYSTEM])
 
     def choices(self) -> Choices | None:
-        """Return the list of options; None if a served question is named and has its own.
-
-        Raises:
-            Refusal: There is none, more than one, or one that is too long or cannot be applied.
-        """
+        """Return the options, None for those of a served question; refuse none or two lists."""
         texts = self.structured_outputs
         schema = None if self.response_format is None else self.response_format.json_schema
         if texts is not None and schema is not None:

@@ -53,11 +53,7 @@ class Choices:
         return tuple(v if isinstance(v, str | bool) else to_json(v) for v in self.values)
 
     def question(self, before: Sequence[str]) -> Choice | Multi:
-        """Return the question, with these instructions before those of the schema.
-
-        Raises:
-            InputError: Invalid options.
-        """
+        """Return the question, with these instructions before those of the schema."""
         options = [Option(*pair) for pair in zip_longest(self.options, self.descriptions)]
         instructions = "\n".join(filter(None, (*before, self.instructions)))
         if self.several:
@@ -120,7 +116,6 @@ def choices_of(schema: Object) -> Choices:
 
 
 def _property(part: Object) -> tuple[str, Json]:
-    """Return the name and the schema of an object's only property."""
     _require_keywords(part, {"type", "properties", "required", "additionalProperties"})
     properties = part["properties"]
     if not isinstance(properties, Mapping) or len(properties) != 1:
@@ -166,7 +161,6 @@ def _target(reference: Json, schema: Object) -> Json:
 
 
 def _pairs(part: Object, schema: Object) -> list[tuple[Json, str | None]]:
-    """Return the values of an enum or of constants, with their descriptions."""
     if not isinstance(forms := part.get("anyOf"), list):
         return _constants(part)
     _require_keywords(part, {"type", "anyOf"})

@@ -83,7 +83,6 @@ def _answer(given: Answer, name: str | None, reasons: Object, on_deferred: str) 
 
 
 def _fields(kind: type[Single], question: Object) -> Object:
-    """Return the options of a choice, or the levels of a score."""
     if not isinstance(question.get("name"), str | None):
         raise InputError("name is a text")
     if kind is Predicate:
