@@ -16,10 +16,11 @@ from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from lastword.errors import InputError
 from lastword.trust.evidence import group_means
+from lastword.trust.groups import Groups
 from lastword.trust.testing import at_least, upper_bound
 
 ERRORS = (0.05, 0.1, 0.2)  # error rates at which estimates are shown
@@ -30,7 +31,6 @@ _TAIL = 0.025  # probability below, and above, the interval of an estimate
 Confidence = Float[np.ndarray, " items"]
 Texts = Float[np.ndarray, " texts"]
 Wrong = Bool[np.ndarray, " items"]
-Groups = Int[np.ndarray, " items"]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ promise, and when it is used with another model, Theta or prompt template.
 """
 
 import json
-import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -143,11 +142,7 @@ class Certificate:
         terms, shares = self.terms, {trial.policy: trial.share for trial in self.trials}
         # A certificate does not store I(M), which chooses the model's scalar operator.
         families = [family(scalar, terms.methods, terms.promise) for scalar in ("mix", "early")]
-        return len(shares) == len(self.trials) and any(
-            shares.keys() == expected.keys()
-            and all(math.isclose(shares[policy], expected[policy]) for policy in expected)
-            for expected in families
-        )
+        return len(shares) == len(self.trials) and shares in families
 
     def _keeps_promise(self) -> bool:
         terms, counts = self.terms, self.counts
@@ -172,8 +167,9 @@ class Certificate:
     @property
     def counts(self) -> Evidence:
         """The counts of the labelled items under the policy, if it was compared."""
-        evidence = self._allowed.evidence
-        return evidence if self.policy.operators else evidence.nothing
+        evidence, changes = self._allowed.evidence, ("fixed", "broken", "overrides", "discordant")
+        zeros = dict.fromkeys((*changes, "rate", "fixed_rate", "lost"), 0)
+        return evidence if self.policy.operators else replace(evidence, **zeros)
 
     @cached_property
     def worth(self) -> dict[str, float]:
@@ -198,11 +194,7 @@ class Certificate:
         return bounds
 
     def obey(self, decision: Decision) -> Decision:
-        """Apply the policy and the threshold to a decision.
-
-        An override that the policy does not allow is replaced by the model's answer. Nothing else
-        changes.
-        """
+        """Defer a decision below the threshold, and restore the model's answer if it must."""
         if decision.corrected:
             rule = self.policy.withholds(decision.operator, margin(decision.scores))
             decision = decision if rule is None else decision.withhold(rule)

@@ -63,7 +63,7 @@ class Trial:
         """Return the net gain per answer, with its bound at the policy's share of delta."""
         level = terms.delta * self.share
         bound = self.evidence.gain_bound(level, unconditional=self._unconditional)
-        return {"net": self.evidence.net, "net_at_least": bound}
+        return {"net": self.evidence.fixed_rate - self.evidence.rate, "net_at_least": bound}
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,11 +104,6 @@ class Finding:
     def worth(self) -> dict[str, float]:
         """The chosen policy's gain per answer, with bounds that hold for all policies at once."""
         return {} if self.chosen is None else self.chosen.worth(self.terms)
-
-    @property
-    def best(self) -> Trial:
-        """The policy with the largest gain, certified or not."""
-        return max(self.trials, key=lambda trial: trial.order)
 
 
 def certify(items: Labelled, scalar: ScalarOperator, terms: Terms) -> Finding:

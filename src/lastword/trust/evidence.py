@@ -8,13 +8,13 @@ values are 0 or 1 and the tests are exact.
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from lastword.errors import InputError
+from lastword.trust.groups import Groups
 from lastword.trust.testing import at_least, paired_bound, paired_p, upper_bound
 
 Which = Bool[np.ndarray, " items"]
-Groups = Int[np.ndarray, " items"]
 
 # Share of a bound's level for the net gain of a changed answer; the rest is for the share of
 # answers that change (dev/LOG.md).
@@ -114,16 +114,6 @@ class Evidence:
         """True if every group is one item."""
         return self.groups == self.items
 
-    @property
-    def nothing(self) -> "Evidence":
-        """The evidence of no correction, on the same items."""
-        return Evidence(self.items, self.base_right, 0, 0, 0, self.groups, 0.0, 0.0, 0, 0.0)
-
-    @property
-    def net(self) -> float:
-        """The net gain per answer: the share fixed minus the share broken."""
-        return self.fixed_rate - self.rate
-
     def breaks(self, alpha: float) -> float:
         """Return the p-value of the hypothesis that more than alpha of all answers are broken."""
         return float(at_least(alpha, self.rate, self.groups, self.exact))
@@ -139,7 +129,7 @@ class Evidence:
         return float(at_least(0.5, (self.lost + 1) / 2, self.discordant, self.exact))
 
     def gain_bound(self, level: float, *, unconditional: bool = False) -> float:
-        """Return the one-sided lower bound of `net` by the test of `gains`.
+        """Return the one-sided lower bound of the net gain by the test of `gains`.
 
         By the sign test, the net gain is D times the mean gain of a discordant group, where D is
         the share of such groups. Each factor is bounded at its part of the level. If the whole

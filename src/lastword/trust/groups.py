@@ -115,10 +115,7 @@ def changed_groups(cell: "Cell", gains: PerItem) -> Groups:
 
 
 def _marks(cell: "Cell", places: Places) -> list[list[str]]:
-    """Return the marks of some of a cell's items [places].
-
-    Scores replace the texts of records without texts.
-    """
+    """Return the marks of some items [places]; scores replace texts that are not stored."""
     marked = []
     for items, table in cell.pieces(*_SHARED, items=places):
         columns = (table[name].to_pylist() for name in _SHARED)

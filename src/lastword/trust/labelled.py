@@ -7,7 +7,8 @@ import numpy as np
 from scipy.special import softmax
 
 from lastword.records.metrics import PerItem, Rows, Truths, mc1_rows
-from lastword.trust.evidence import Evidence, Groups, Which
+from lastword.trust.evidence import Evidence, Which
+from lastword.trust.groups import Groups
 from lastword.trust.policy import Policy
 
 

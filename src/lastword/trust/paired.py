@@ -5,7 +5,7 @@ from jaxtyping import Float
 from scipy.special import bdtr
 
 from lastword.records.metrics import PerItem, fixed_and_broken
-from lastword.trust.evidence import Groups
+from lastword.trust.groups import Groups
 
 Values = Float[np.ndarray, " values"]
 

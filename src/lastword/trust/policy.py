@@ -31,10 +31,8 @@ FITTED_SHARE = 2 / 3  # share of delta for probes if corrections are tested too
 class Policy:
     """An override stands if its operator is listed and its margin is large enough.
 
-    Attributes:
-        operators: The allowed operators; empty to switch correction off.
-        margin: Minimum distance of the two best scores, in nats.
-        method: The method of the overrides. Its name is the operator of methods with one only.
+    The margin is the distance of the two best scores, in nats. No operator switches correction
+    off; a method with one only has its name as operator.
 
     Raises:
         InputError: An operator is unknown, or the margin is negative or infinite.

@@ -46,18 +46,12 @@ class Terms:
 
     @property
     def watched(self) -> float:
-        """The share of broken answers that the monitor tests against.
-
-        For `breaks` it is the share of all answers; for `gain`, of the fixed and broken ones.
-        """
+        """The share of broken answers, of all or for `gain` of changed ones, that is monitored."""
         return self.alpha if self.promise == "breaks" else BREAK_EVEN
 
     @property
     def least(self) -> int:
-        """The minimum number of groups with which any policy can pass if it breaks none.
-
-        A probe needs more, because it is tested only on the groups that it was not fitted to.
-        """
+        """The minimum number of groups with which any policy can pass if it breaks none."""
         tested = []
         for policy, share in family("mix", self.methods, self.promise).items():
             least = math.ceil(math.log(self.delta * share) / math.log1p(-self.watched))

@@ -128,8 +128,7 @@ def _score(fixed: Any, broken: Any, size: int, gain: float) -> np.ndarray:
 def _least_fixed(scores: np.ndarray, changes: np.ndarray, size: int, gain: float) -> np.ndarray:
     """Return the smallest number fixed, of some changed answers, with at least a score.
 
-    It is `changes` + 1 if no number is enough. The score grows with the number fixed, so bisection
-    finds it [tables, changes].
+    It is `changes` + 1 if none is enough; the score grows with it [tables, changes].
     """
     low, high = np.broadcast_arrays(np.zeros_like(scores, dtype=int), changes + 1)
     while (low < high).any():

@@ -74,7 +74,8 @@ def summary(finding: Finding, model: str, benchmark: str, failed: int = 0) -> li
 
 
 def _not_yet(finding: Finding) -> str:
-    best, counts = finding.best, finding.best.evidence
+    best = max(finding.trials, key=lambda trial: trial.order)
+    counts = best.evidence
     if best.gain <= 0:
         return "no policy corrected more than it broke"
     return (
