@@ -89,19 +89,17 @@ def answer_tokens(encoded: EncodedItem, i: int = 0) -> tuple[int, ...]:
 
 
 def test_a_candidate_that_shortens_the_prompt_has_at_least_one_token():
-    class Normalising:
+    class Normalising(PreTrainedTokenizerFast):
         """A backspace removes a word: the ids of the whole text are a prefix of the prompt's."""
-
-        bos_token_id, eos_token_id, all_special_ids, chat_template = None, None, [], None
 
         def __call__(self, texts, **_):
             words = {"one two three": [1, 2, 3], "one two three back": [1, 2]}
             return {"input_ids": [words.get(t, [1, 2, 3, 4]) for t in texts]}
 
-        def apply_chat_template(self, *_, **__):
-            raise AssertionError
-
-    encoded = one(Item("one two three", ("back", "four")), Normalising())
+    encoded = one(
+        Item("one two three", ("back", "four")),
+        Normalising(tokenizer_object=make().backend_tokenizer),
+    )
     assert encoded.prompt.boundaries == (1, 3)
     assert encoded.prompt.boundary_moved
 
