@@ -38,10 +38,7 @@ class Profile:
 
 
 class LanguageModel:
-    """A transformers model as a source of states, on the road that the check at load chose.
-
-    `source` is its origin for records, and `digest` that of `check_once`.
-    """
+    """A transformers model as a source of states, on the road that the check at load chose."""
 
     def __init__(
         self,

@@ -56,8 +56,7 @@ def check_once(
 ) -> Checked:
     """Return the stored result of `check` for the same model here, or check it and store that.
 
-    The check takes seconds of CPU at each start of a model. Without a digest of its files and
-    options (`load_digest`), as for a model in memory or an adapter, it is checked each time.
+    It takes seconds of CPU. Without a digest (`load_digest`), a model is checked each time.
     """
     model = backbone.model
     # The facts below do not cover code and kernels from a hub, nor a model on several devices.

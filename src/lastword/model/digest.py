@@ -11,10 +11,9 @@ from lastword.model.weights.identity import file_digest, folder_digests, is_adap
 
 
 def load_digest(options: LoadOptions) -> str | None:
-    """Return the digest of a model's files and of the options that affect records.
+    """Return the digest of a model's files, or last downloaded commit, and options for records.
 
-    For a model of the hub, the last downloaded commit counts. None for an adapter, or for a model
-    that was not downloaded yet.
+    None for an adapter, or for a model that was not downloaded yet.
     """
     files = _files(options)
     return None if files is None else text_digest(to_json(options.facts() | {"files": files}))

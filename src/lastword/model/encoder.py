@@ -29,7 +29,7 @@ from lastword.model.whole import require_whole
 from lastword.text.tokens import Passage
 
 Pool = Literal["mean", "cls", "max", "lasttoken"]
-_MODULES = ["Transformer", "Pooling", "Normalize"]  # in this order; the last one is optional
+_MODULES = ["Transformer", "Pooling", "Normalize"]  # the last one is optional
 # Modules after or beside the blocks, which no state depends on: a checkpoint may lack or add them.
 _HEADS = re.compile(r"^(\w+\.)?(pooler|cls|lm_head)\.")
 _TOKENS = 8192  # maximum per batch, with padding
@@ -61,9 +61,6 @@ class Encoder:
     Depth 0 is the embeddings' output and depth L the last block's. States at every depth are pooled
     in the same way. Weights are float32. The model is a hub name, a folder, or `minilm` or `mpnet`,
     which `lastword get` downloads; `LoadOptions` describes the others.
-
-    Raises:
-        ModelError: The encoder is missing, was not downloaded, cannot be read, or lacks weights.
     """
 
     def __init__(

@@ -1,7 +1,4 @@
-"""The model families that were tested (`lastword models`, `families.csv`).
-
-For other decoder-only models of transformers, the check at load decides.
-"""
+"""The model families that were tested; for others, the check at load decides."""
 
 import csv
 from pathlib import Path

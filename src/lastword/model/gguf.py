@@ -134,8 +134,7 @@ def read_header(path: Path) -> Header:
 def convert(options: LoadOptions) -> tuple[LoadOptions, dict[str, str | None]] | None:
     """Return the options with the folder of their GGUF file, converted if need be, as the model.
 
-    A file on a hub is downloaded. The facts beside them are the file's name, commit, SHA-256 and
-    quantisation, for the record. For other models it is None.
+    Beside them are the file's name, commit, SHA-256 and quantisation. None for other models.
     """
     path, commit = Path(options.name).expanduser(), None
     if options.gguf is not None and not path.is_dir():

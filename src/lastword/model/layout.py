@@ -1,7 +1,7 @@
 """Products with float32 weights in the order of oneDNN's kernels, on the CPU.
 
-On x86 torch multiplies float32 by MKL, which uses only a part of the instructions of processors
-that Intel did not make. oneDNN uses them all, but needs the weights in an order of its own.
+On x86 torch multiplies float32 by MKL, which uses few instructions of processors that Intel did
+not make. oneDNN uses them all, but needs the weights in an order of its own.
 """
 
 import contextlib

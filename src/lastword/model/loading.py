@@ -88,13 +88,7 @@ class _Plan:
 
 
 def load(options: LoadOptions) -> Loaded:
-    """Load a checkpoint from the hub or a local folder, or an embedded model.
-
-    Raises:
-        ModelError: It is missing, unreadable, incomplete, or of a type unknown to transformers.
-        UnsupportedModelError: It is not a decoder-only language model, or it is too shallow.
-        TooLargeError: It does not fit the memory of its device.
-    """
+    """Load a checkpoint from the hub or a local folder, or an embedded model."""
     if options.embedded is not None:
         source = options.names(options.name) | {"asked": load_digest(options)}
         return Loaded(*embedded.load(options.embedded), source)

@@ -18,10 +18,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 def weight_bytes(
     checkpoint: SafetensorsCheckpoint, dtype: torch.dtype, dequantised: bool = False
 ) -> int:
-    """Return the bytes of a checkpoint's weights in a dtype, from its header.
-
-    Stored quantised tensors keep their type, but FP8 and MXFP4 become `dtype` if `dequantised`.
-    """
+    """Return the bytes of a checkpoint's weights, if those that are not quantised get a dtype."""
 
     def size_of(name: str, info: TensorInfo) -> int:
         count = math.prod(info.shape)

@@ -27,10 +27,7 @@ PREFIX = "lastword/"  # of every name in this module
 
 @dataclass(frozen=True)
 class Published:
-    """A GGUF file, or the zip of a model's folder, in packages on the package index.
-
-    The name comes after `lastword/`; `models.toml` describes the other fields.
-    """
+    """A GGUF file, or the zip of a model's folder, on the package index; see `models.toml`."""
 
     name: str
     file: str
@@ -47,10 +44,9 @@ class Published:
     @property
     def place(self) -> Path | None:
         """The path if the model was downloaded; else None."""
-        if self.zipped:
-            return self.path if self.path.is_dir() else None
-        whole = self.path.is_file() and self.path.stat().st_size == self.size
-        return self.path if whole else None
+        path = self.path
+        whole = path.is_dir() or (path.is_file() and path.stat().st_size == self.size)
+        return path if whole else None
 
     @property
     def zipped(self) -> bool:

@@ -18,10 +18,7 @@ _MOST = 1e-2  # difference of log-probabilities at the last layer, in nats
 
 
 class OwnReadout(Readout):
-    """The function of states and layer that gives the logits, checked at the last layer.
-
-    The model's head still reads states without the norm.
-    """
+    """The function of states and layer that gives the logits, checked at the last layer."""
 
     def __init__(self, head: Readout, lens: Lens, backbone: Backbone) -> None:
         vars(self).update(vars(head))

@@ -41,10 +41,7 @@ class KeyBlock(NamedTuple):
 class PackedRow:
     """A packed forest for one forward pass: cached nodes first, then the computed ones.
 
-    Args:
-        forest: The whole forest.
-        cached: Nodes of the cached blocks, with their keys and values, by the blocks' names.
-        additions: Nodes of the blocks to add to the cache, by name.
+    Nodes of the cached blocks, and of those to add to the cache, come by the blocks' names.
     """
 
     def __init__(
@@ -109,10 +106,7 @@ class Prefixes:
         return len(self._entries)
 
     def row(self, forest: Forest, rope: int, depth: int) -> PackedRow:
-        """Return a forest as a row for `depth` blocks, with its cached blocks and those to add.
-
-        Keys depend on the class of the rope (`parts.rope_class`).
-        """
+        """Return a forest as a row for `depth` blocks; keys depend on the class of the rope."""
         if depth == 0:  # no attention is called
             return PackedRow(forest)
         blocks = self._blocks_of(forest, rope)

@@ -22,10 +22,7 @@ def require_whole(
     info: dict[str, Collection[str | tuple[str, ...]]],
     ignored: re.Pattern[str] = _HARMLESS,
 ) -> None:
-    """Refuse a model if tensors are missing, unused, or of another shape than its config says.
-
-    `info` is what `from_pretrained` returns with `output_loading_info`.
-    """
+    """Refuse a model if tensors are missing, unused, or of another shape than its config says."""
     kind = type(model).__name__
     for key, verb, what, advice in (
         (

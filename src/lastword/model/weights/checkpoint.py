@@ -45,12 +45,10 @@ Config = dict[str, Any]
 
 
 class Files(NamedTuple):
-    """The files of a folder, or of a commit on a hub, with its path or name.
-
-    `read` returns the bytes of a file from a start to a stop (None: its end), if there is the file.
-    """
+    """The files of a folder, or of a commit on a hub, with its path or name."""
 
     label: str
+    # Bytes of a file from a start to a stop (None: its end); None if there is no such file.
     read: Callable[[str, int, int | None], bytearray | None]
 
 
