@@ -200,13 +200,10 @@ class CorrectedLM(HFLM):  # type: ignore[misc]  # lm_eval has no types
 
     def _say(self, counts: Mapping[str, int]) -> None:
         """Log the numbers of documents that were not corrected, or were cut."""
-        if self.method != BASE:
-            for (task, reason), count in self.uncorrected.items():
-                if task in counts:
-                    _log.warning(
-                        "%s: %d of %d documents are no candidate set (%s): scored as the base",
-                        *(task, count, counts[task], reason),
-                    )
+        for (task, reason), count in self.uncorrected.items() if self.method != BASE else ():
+            if task in counts:
+                what = f"{count} of {counts[task]} documents are no candidate set ({reason})"
+                _log.warning("%s: %s: scored as the base", task, what)
         if self.truncated:
             _log.warning("%d documents or requests lost prompt tokens to fit", self.truncated)
 
