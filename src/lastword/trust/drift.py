@@ -126,8 +126,8 @@ class Drift:
 def statistics(decision: Mapping[str, Any]) -> dict[str, float]:
     """Return the statistics of a decision or record: confidence, d_eff, regime, operator, gates.
 
-    The gate `invariant` is left out, because it belongs to the model, and so is `changes`, which
-    is not always computed. A withheld override counts as if it stood.
+    The gate of the model is left out, and `changes`, which is not always computed. A withheld
+    override counts as if it stood.
     """
     withheld = decision.get("withheld") or {}
     operator = withheld.get("operator", decision["operator"])

@@ -164,7 +164,6 @@ def plain_table(
 def _guessed(
     rows: Sequence[Row], chosen: Columns, source: str, needed: Sequence[str] = ("truth",)
 ) -> tuple[Columns, list[str]]:
-    """Return the columns by their meaning, and a note about those that were guessed."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     by_name = {name.strip().casefold(): name for name in reversed(names)}
     columns, guesses = dict(chosen), []
@@ -206,7 +205,6 @@ def _finite(cell: str) -> bool:
 
 
 def _notes(table: PlainTable) -> Iterator[str]:
-    """Yield notes on answers that differ from a truth only in spelling, and on trained rows."""
     answers, truths = {*table.predictions, *table.cells("rival")} - {""}, {*table.truths} - {""}
     by_spelling = {spelling(truth): truth for truth in sorted(truths)}
     pairs = [
@@ -344,7 +342,6 @@ class PredictionMonitor:
             self.state = self.state.seen(bool(one.predictions[0] != one.truths[0]))
 
     def _first(self, test: str, marks: Sequence[str]) -> bool:
-        """Return True if no row of the same group or text has been tested before."""
         alone = self._tested[test].isdisjoint(marks)
         self._tested[test].update(marks)
         return alone

@@ -126,10 +126,7 @@ def _score(fixed: Any, broken: Any, size: int, gain: float) -> np.ndarray:
 
 
 def _least_fixed(scores: np.ndarray, changes: np.ndarray, size: int, gain: float) -> np.ndarray:
-    """Return the smallest number fixed, of some changed answers, with at least a score.
-
-    It is `changes` + 1 if none is enough; the score grows with it [tables, changes].
-    """
+    """Return the least number fixed with at least a score, or `changes` + 1 [tables, changes]."""
     low, high = np.broadcast_arrays(np.zeros_like(scores, dtype=int), changes + 1)
     while (low < high).any():
         middle = np.minimum((low + high) // 2, changes)
