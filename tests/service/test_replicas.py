@@ -148,17 +148,6 @@ def test_a_label_that_postgres_cannot_store_is_refused(pair, body):
     assert label(pair[0], answer, 0, group="\N{SNOWMAN}" * 500).status_code == 200
 
 
-def test_labels_can_be_read_while_services_run(model, database, tmp_path, run):
-    with running(model, state=database, keep_texts=True) as service:
-        for item in ITEMS[:3]:
-            assert label(service, ask(service, item), 0).status_code == 200
-        assert run("feedback", database, "--out", tmp_path / "more.csv")[0] == 0
-    lines = (tmp_path / "more.csv").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 4 and all(
-        item.candidates[0] in lines[i + 1] for i, item in enumerate(ITEMS[:3])
-    )
-
-
 def test_a_database_of_another_certificate_is_refused(model, certificate, database):
     with running(model, state=database):
         pass

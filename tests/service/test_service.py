@@ -71,13 +71,6 @@ def test_a_batch_is_answered_in_order_with_errors_in_their_places(plain, model):
             assert_same(answers[i], decision.to_dict())
 
 
-def test_the_model_route_describes_the_model(plain):
-    description = plain.client.get("/v1/model").json()
-    assert (description["schema"], description["depth"]) == (1, 6)
-    assert description["invariant"] == 2.0
-    assert description["theta"]["tau_dim"] == 1.0015 and description["shadow"] is False
-
-
 def test_probes_and_counters(plain):
     assert plain.client.get("/healthz").json() == {"schema": 1, "status": "ok"}
     assert plain.client.get("/readyz").json()["status"] == "ready"
