@@ -54,8 +54,7 @@ class Contest:
         crossed: Cross-fitted probabilities of probes and baselines by kind, the cheapest probe
             first [texts, options].
         kind: The kind that the fit half of the labels chooses.
-        chosen: The probe of this kind, fitted to that half.
-        probe: The same, as it is stored.
+        chosen, probe: The probe of this kind, fitted to that half.
         shown: Its probabilities for all texts; meaningless for those that it was fitted to.
         names: The name of each kind's probe that is fitted to all labels.
         refit: Function that fits a kind of probe to all labels; cached.
@@ -96,7 +95,7 @@ class Contest:
         """The kind of probe to use, by cross-validation on all labels."""
         right = {kind: right_of(self.material, self.crossed[kind]) for kind in self.kinds}
         worths = {kind: one * self.material.worths for kind, one in right.items()}
-        return best_of(worths, self.material.groups, cheap=self.material.job.cheap)
+        return best_of(worths, self.material.groups, cheap=self.material.job.prefer == "cheap")
 
 
 def answers_of(material: Material, table: Table, places: Places | None = None) -> np.ndarray:

@@ -176,7 +176,7 @@ class _Fitting:
             for name, one in candidates.items()
         }
         groups = self.material.groups[places]
-        return best_of(worths, groups, cheap=self.material.job.cheap)
+        return best_of(worths, groups, cheap=self.material.job.prefer == "cheap")
 
     def judged(self, among: Which) -> tuple[Which, Places]:
         """Return the fitted texts that leave-one-out can judge, as a mask and as places."""

@@ -33,7 +33,7 @@ Condition = Callable[[], bool]
 
 @dataclass
 class Progress:
-    """The progress that the page shows: the current work, the verdict, and its results.
+    """The progress that the page shows.
 
     Attributes:
         commands: The commands that use the result, each after its purpose.
@@ -51,12 +51,8 @@ class Progress:
 class LabelJob:
     """A table that a person labels; its folder is locked until `close`.
 
-    Labels that the folder has already are taken over.
-
-    Args:
-        source: The table; nothing in it is labelled.
-        load: Function that loads the language model; it returns None without one.
-        load_readers: Loads the sentence encoders that take part; called after `load`.
+    Labels that the folder has already are taken over. `load` loads the language model, or returns
+    None; `load_readers` loads the sentence encoders that take part.
 
     Raises:
         InputError: The table cannot be read or has labels, a labelled row was edited, the folder

@@ -33,16 +33,10 @@ class Repeated(InputError):
 
 
 class Labelling:
-    """The rows of `labels.csv`. Several threads may use it.
+    """The rows of `labels.csv`, by round, in the order in which they are shown.
 
-    Args:
-        out: The folder of the file.
-        texts: The text of each row of the table by its id.
-
-    Attributes:
-        rounds: The labels by round, in the order in which the rows are shown.
-        skipped: Rows that the person has left without a label.
-        change: Condition that is notified after each label and each new round.
+    Several threads may use it; `change` is notified after each label and each new round. `skipped`
+    are rows that the person has left without a label.
 
     Raises:
         InputError: A row or column of the file is missing, or a row was edited or is there twice.

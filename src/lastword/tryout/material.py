@@ -88,11 +88,6 @@ class TryJob:
         """True if probes are fitted and ranked by mean recall."""
         return self.objective == BALANCED
 
-    @property
-    def cheap(self) -> bool:
-        """True if the cheapest of the probes that are as good as the best is chosen."""
-        return self.prefer == "cheap"
-
     @cached_property
     def asked(self) -> Labels:
         """The rows that the model answers; with many options, what `budget` allows of the test."""

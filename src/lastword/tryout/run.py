@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from lastword.tryout.prompts import Raced, race
 from lastword.tryout.rounds import begin, begun, finish
 from lastword.tryout.second_round import Proven, certified
 from lastword.tryout.served import commands, write_results
-from lastword.tryout.table_options import TableKeywords, TableOptions
+from lastword.tryout.table_options import TableOptions
 from lastword.tryout.verdict import Verdict
 from lastword.tryout.words import advise
 
@@ -204,12 +204,8 @@ def run(
 ) -> Verdict:
     """Run a trial and return its verdict; with `out`, write all results to a folder.
 
-    Args:
-        job: The trial.
-        out: Folder for the records, the certificate, the probe, the question and the verdict.
-            Rows in its records are not answered again.
-        advance: Called with the number of items done since the last call.
-        stage: Called with the name of each stage when it begins.
+    Rows in the folder's records are not answered again. `advance` is called with the number of
+    items done since the last call, `stage` with the name of each stage when it begins.
 
     Raises:
         InputError: No example can be read, or there are too few labels for a probe and no model.
@@ -290,7 +286,7 @@ def try_labels(
     readers: Sequence[Encoder | str | Path] = (),
     objective: str = ACCURACY,
     prefer: str = "accurate",
-    **table: Unpack[TableKeywords],
+    **table: str | None,
 ) -> Verdict:
     """Compare methods on labelled examples: what to run, how much it gains, how much it answers.
 

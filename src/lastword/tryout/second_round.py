@@ -44,13 +44,7 @@ _MOST_ROWS = 120  # maximum number of rows per look
 
 @dataclass(frozen=True)
 class PoolRow:
-    """A text without a label, with the answers to it.
-
-    Attributes:
-        policy: The probe's answer.
-        model: The model's answer, if it differs and was needed.
-        confidence: The probability of the probe's answer.
-    """
+    """A text without a label, with the answers of the probe, and of a model that differs."""
 
     id: str
     text: str
@@ -64,7 +58,6 @@ class Proven:
     """What labels prove, and the probe and the certificate that are served.
 
     Attributes:
-        probe: The probe; None if the model answers.
         outcome: The test of a gain over the model on the first labels.
         kind: The kind of the probe that a promise is about; None if it is about a correction.
         drawn: The counts of a second round that tested a gain.

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
 
 @dataclass(frozen=True)
@@ -37,16 +36,3 @@ class Columns(TableOptions):
 
     text: str = ""
     label: str = ""
-
-
-class TableKeywords(TypedDict, total=False):
-    """The fields of `TableOptions` as keyword arguments."""
-
-    text: str
-    label: str
-    choices: str
-    describe: str | Path
-    instructions: str
-    id: str
-    encoding: str
-    group: str
