@@ -76,14 +76,18 @@ class LanguageModel:
         )
 
 
+def token_bytes(config: Any, dtype: torch.dtype) -> int:
+    """Return bytes of a token in a batch: states at every depth, and one block's activations."""
+    width = config.hidden_size
+    inner = getattr(config, "intermediate_size", None) or 4 * width
+    inner = max(inner) if isinstance(inner, list | tuple) else inner  # Gemma 3n: a list over blocks
+    return int(((config.num_hidden_layers + 5) * width + 3 * inner) * dtype.itemsize)
+
+
 def default_batch_tokens(config: Any, dtype: torch.dtype, device: torch.device) -> int:
     """Return the number of distinct tokens whose states and activations fit the batch's memory."""
-    memory, width = BATCH_BYTES, config.hidden_size
+    memory = BATCH_BYTES
     # A share of all memory, not of the free memory: a resumed run must plan the same batches.
     if device.type == "cuda":
         memory = max(memory, torch.cuda.get_device_properties(device).total_memory // 16)
-    inner = getattr(config, "intermediate_size", None) or 4 * width
-    inner = max(inner) if isinstance(inner, list | tuple) else inner  # Gemma 3n: a list over blocks
-    # States at every depth, and one block's activations.
-    numbers = (config.num_hidden_layers + 1) * width + 4 * width + 3 * inner
-    return int(max(512, min(MOST_BATCH_TOKENS, memory // (numbers * dtype.itemsize))))
+    return int(max(512, min(MOST_BATCH_TOKENS, memory // token_bytes(config, dtype))))

@@ -163,9 +163,12 @@ def _plan(base: LoadOptions, adapter: Path | None) -> _Plan:
     device = device_of(base.device)
     if not Path(base.name).is_dir():  # one commit for a branch or tag, so that all files are of it
         base = replace(base, revision=hub.download(base.name, "config.json", base.revision)[1])
-    config = AutoConfig.from_pretrained(
-        base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
-    )
+    try:
+        config = AutoConfig.from_pretrained(
+            base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
+        )
+    except AttributeError as error:  # transformers looks a dtype up in torch
+        raise ModelError(f"the config of {base.label} has a wrong dtype: {error}") from error
     _require_decoder(base, config)
     method = quantisation.stored_method(config)
     if method and base.quantize:
