@@ -35,7 +35,7 @@ REAL = named.PUBLISHED["smollm2-135m"]
 # Pages with a separate test, because they use a running service.
 ELSEWHERE = {
     "docs/service.md": "tests/service/test_service.py",
-    "docs/operations.md": "tests/service/test_deploy.py",
+    "docs/operations.md": "tests/service/test_balancer.py",
     "docs/trust.md": "tests/cli/test_trust_tutorial.py",
 }
 
