@@ -74,8 +74,7 @@ def judge(
 ) -> Verdict:
     """Return the figures of a verdict.
 
-    The last arguments are results of other prompts, the names of those that were not tested, with
-    the reason, and notes about the table.
+    `left_out` are names of prompts that were not tested, with the reason.
     """
     # Figures of the contest are cross-fitted on all labels, which is the most accurate comparison
     # but proves nothing: the best of many is chosen on the same labels. Figures of the certificate

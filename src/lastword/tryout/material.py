@@ -37,16 +37,12 @@ Which = Bool[np.ndarray, " _texts"]
 
 @dataclass(frozen=True, eq=False)
 class TryJob:
-    """A trial: labelled examples, a model and settings.
+    """A trial: labelled examples, a model and settings (see `try_labels`).
 
     Attributes:
         tracer: The language model; None if only encoders and words take part.
         template_name: The template's name as the user gave it; None chooses the model's default.
-        budget: Seconds for trying other prompts.
-        readers: Sentence encoders that take part, alone and combined with the model's probe.
-        named: Names of those that the user named.
-        objective: `accuracy`, or `balanced`: probes are fitted and ranked by mean recall.
-        prefer: `accurate`, or `cheap`: the cheapest probe within half a standard error of the best.
+        named: Names of the sentence encoders that the user named.
 
     Raises:
         InputError: No such template, objective or preference, or no contestant.
