@@ -170,7 +170,6 @@ class Payload:
     ("changes", "words"),
     [
         ({"r": "four"}, "does not fit"),
-        ({"peft_type": "EVIL"}, "does not fit"),
         ({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 4}, "does not fit"),
         ({"target_modules": ["nothing"]}, "does not fit"),
         ({"lora_alpha": 1e308}, "NaN"),

@@ -39,11 +39,9 @@ DEMO = "lastword/demo-organism"
             for name, advice in {
                 "dtyp": "did you mean dtype",
                 "attn": "did you mean attention",
-                "head_dtypes": "did you mean head_dtype",
                 "zebra": "it has alias, revision, gguf, device, dtype, head_dtype",
             }.items()
         ),
-        (DEMO, {"dtyp": "x"}, "has no option dtyp: did you mean dtype"),
         *(
             (DEMO, {name: value}, f"on the CPU: leave {name} out")
             for name, value in {"device": "cuda", "dtype": "bfloat16", "revision": "x"}.items()
