@@ -143,3 +143,11 @@ def test_trace(monkeypatch):
     assert variants.shape == (6, 8) and len(set(variants.to_numpy().flat)) > 1
     assert table["operator"].tolist() == ["decisive", "early", "mix"]
     assert np.nanmax(table.drop(columns="operator").to_numpy(float)) < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tour.ipynb", "trace.ipynb"])
+def test_jupyter_executes_the_notebooks(name):
+    nbclient, nbformat = map(pytest.importorskip, ("nbclient", "nbformat"))
+    client = nbclient.NotebookClient(nbformat.read(EXAMPLES / name, as_version=4), timeout=300)
+    client.execute()  # raises the error of a cell

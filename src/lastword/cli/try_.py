@@ -50,8 +50,10 @@ def try_(
     budget: Annotated[
         float,
         typer.Option(
+            parser=lambda seconds: float(str(seconds).removesuffix("s")),
+            metavar="SECONDS",
             help="Seconds for trying other prompts, and for the model's answers if there are more "
-            "than 20 options."
+            "than 20 options.",
         ),
     ] = 300.0,
     promise: opt.Promise = "gain",

@@ -110,6 +110,27 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         return self
 
+    @classmethod
+    def from_probe(
+        cls, probe: Probe, model: Tracer | Encoder | LoadOptions | str
+    ) -> "ProbeClassifier":
+        """Return the fitted classifier of a probe that reads one state, with its classes in order.
+
+        Raises:
+            InputError: The probe is for another model or template, or reads more than one state.
+        """
+        classifier, linear = cls(model, probe.question.instructions or None), probe.linear
+        if linear is None or len(linear.blocks) > 1 or linear.stack is not None:
+            raise InputError(f"{probe.name} reads more than one state: use it with Decider(probes)")
+        if isinstance(source := classifier._source, Encoder) != bool(linear.encoder):
+            raise InputError(f"{probe.name} reads the states of {probe.source.model}")
+        assert isinstance(probe.question, Choice)
+        (probe.check_encoder if linear.encoder else probe.check)(subject_of(source))
+        probe.check_template(classifier._prepare(probe.question).template_name)
+        values = [o.value for o in probe.question.options if o.text in linear.classes]
+        classifier.probe_, classifier.classes_ = probe, np.array(values)
+        return classifier
+
     def predict(self, texts: Texts) -> np.ndarray:
         """Return the class of each text."""
         scores = self._scores(texts)  # refuses a classifier that is not fitted
