@@ -12,7 +12,7 @@ from lastword.files.rows import read_objects
 from lastword.trust.second_round import FIRST
 from lastword.trust.terms import Terms
 from lastword.tryout.label_job import LabelJob
-from lastword.tryout.labelling import FILE, Repeated
+from lastword.tryout.labelling import FILE, Labelling, Repeated
 from lastword.tryout.table_options import TableOptions
 
 pytestmark = pytest.mark.usefixtures("few_strengths")
@@ -48,6 +48,22 @@ def test_a_restart_restores_labels_and_skips_and_can_undo_them(tmp_path: Path) -
     while (row := again.next()) is not None:
         again.give(row, "money")
     assert again.complete and again.undo() is None  # a complete round is in use
+
+
+def test_ids_that_a_spreadsheet_rewrote_are_matched_by_text_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = ["010", "1e3", "2026-01-02", "=1"]
+    texts = {id: f"text {n}" for n, id in enumerate(ids)}
+    Labelling(tmp_path, texts).draw(1, ids)
+    written = (tmp_path / FILE).read_text()
+    rewritten = written.replace("010", "10").replace("1e3", "1000").replace(",1,\n", ",1,money\n")
+    (tmp_path / FILE).write_text(rewritten)
+    with caplog.at_level("WARNING"):
+        again = [Labelling(tmp_path, texts) for _ in range(2)][1]
+    assert again.rows == dict.fromkeys(ids, "money")
+    (message,) = caplog.messages
+    assert "2 ids rewritten, such as '10' for '010'" in message
 
 
 def test_a_full_disk_keeps_the_labels_that_it_has(

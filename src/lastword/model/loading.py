@@ -168,7 +168,11 @@ def _plan(base: LoadOptions, adapter: Path | None) -> _Plan:
             base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
         )
     except AttributeError as error:  # transformers looks a dtype up in torch
-        raise ModelError(f"the config of {base.label} has a wrong dtype: {error}") from error
+        if "module 'torch'" not in str(error):
+            raise
+        raise ModelError(
+            f"cannot load {base.label}: the config's dtype is wrong: {error}"
+        ) from error
     _require_decoder(base, config)
     method = quantisation.stored_method(config)
     if method and base.quantize:

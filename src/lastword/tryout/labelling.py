@@ -9,7 +9,9 @@ probe and the model differ, or that it answers with confidence. Labels come from
 `lastword label`, or from any editor of tables.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from threading import Condition
 
@@ -18,8 +20,11 @@ import numpy as np
 from lastword.errors import InputError
 from lastword.files.cells import cell_text, csv_line, text_fault, visible
 from lastword.files.rows import read_objects
+from lastword.files.wording import counted
 from lastword.files.writing import write_text
 from lastword.trust.groups import SEED
+
+_log = logging.getLogger("lastword")
 
 FILE = "labels.csv"
 _COLUMNS = ("id", "text", "round", "label")
@@ -49,7 +54,7 @@ class Labelling:
 
     def read(self) -> None:
         """Read the file. Rows are matched by text, because a spreadsheet may rewrite their ids."""
-        rounds, seen = Rounds(), set[str]()
+        rounds, seen, rewritten = Rounds(), set[str](), dict[str, str]()
         ids = {_key(visible(text)): id for id, text in reversed([*self.texts.items()])}
         rows = read_objects(self.path) if self.path.exists() else []
         for place, row in enumerate(rows, start=2):
@@ -65,7 +70,15 @@ class Labelling:
             if id in seen:
                 raise InputError(f"{where}: the row is there twice. Remove one of them")
             seen.add(id)
+            if (told := cell_text(row.get("id", id)).strip()) != id.strip():
+                rewritten[id] = told
             rounds.setdefault(int(number), {})[id] = label or None
+        if rewritten:
+            id, told = next(iter(rewritten.items()))
+            _warn(
+                f"{self.path}: {counted(len(rewritten), 'id')} rewritten, such as {told!r} for "
+                f"{id!r}; the rows are matched by their texts"
+            )
         with self.change:
             self.rounds = rounds
             order = [*self.rows]
@@ -147,6 +160,11 @@ class Labelling:
         except OSError:
             self.rows[row] = before
             raise
+
+
+@cache
+def _warn(message: str) -> None:
+    _log.warning(message)  # once, though a trial reads the file several times
 
 
 def _key(text: str) -> str:
