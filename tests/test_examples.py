@@ -50,7 +50,7 @@ def test_router(run, tmp_path):
     tracer = Tracer.demo(overflow="truncate")
     classifier = ProbeClassifier(tracer, questions["team"].instructions)
     classifier.fit(*zip(*((row["text"], row["team"]) for row in labelled), strict=True))
-    decider = Decider.demo(overflow="truncate", probes=[classifier.probe_], unlike=0.1)
+    decider = Decider.demo(overflow="truncate", probes=[classifier.probe_], novelty=0.1)
     with running(decider) as served:
         table = write_csv(tmp_path / "tickets.csv", [*labelled[:3], *unlabelled])
         routed = run("router.py", str(table), served.url).splitlines()

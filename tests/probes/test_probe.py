@@ -122,14 +122,14 @@ def test_a_probe_answers_only_its_question(tracer, probe):
 
 
 def test_no_layer_above_the_probe_is_computed_and_a_novel_text_is_deferred_on_request(probe):
-    ours = Decider.demo(probes=[probe], unlike=1.0)
+    ours = Decider.demo(probes=[probe], novelty=1.0)
     runs = []
     for i, block in enumerate(ours.tracer.backbone.parts.blocks):
         block.register_forward_hook(lambda *_, i=i: runs.append(i))
     answer = ours.decide("zzzz qqqq 0000", {"topic": QUESTION})["topic"]
     assert answer.deferred and answer.likeness < 1
     assert max(runs, default=-1) < max(probe.linear.blocks[0].layer, 1)
-    as_like = Decider.demo(probes=[probe], unlike=answer.likeness)
+    as_like = Decider.demo(probes=[probe], novelty=answer.likeness)
     assert not as_like.decide("zzzz qqqq 0000", {"topic": QUESTION})["topic"].deferred
 
 
@@ -143,7 +143,7 @@ def test_a_level_below_every_p_value_is_refused_with_a_suggestion(probe, labels,
     small = replace(probe, fit=replace(probe.fit, likeness=likeness))
     if far >= 0.01:
         with pytest.raises(InputError, match=f"--novelty {suggested:g}"):
-            Decider.demo(probes=[small], unlike=0.01)
+            Decider.demo(probes=[small], novelty=0.01)
 
 
 def test_another_model_or_template_and_long_texts_are_refused(probe):

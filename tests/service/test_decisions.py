@@ -404,7 +404,7 @@ print(json.dumps([message.parsed, message.refusal]))
 
 @needs_clients
 def test_a_probe_answers_a_literal_with_its_question(topic):
-    decider = Decider.demo(probes=[topic], unlike=0.5)  # its likeness is lower
+    decider = Decider.demo(probes=[topic], novelty=0.5)  # its likeness is lower
     expected = decider.decide(TEXT, {"topic": topic.question})["topic"]
     with running(decider) as served:
         first, second = run(CHATS, served).splitlines()

@@ -252,7 +252,7 @@ def _digests(
     parts = {name: question_to(question) for name, question in ready.questions.items()}
     probes = [probe.digest for probe in decider.probes]
     model = {name: fact for name, fact in decider.describe().items() if name != "check"}
-    facts = to_json([parts, ready.template.text, model, probes, decider.unlike])
+    facts = to_json([parts, ready.template.text, model, probes, decider.novelty])
     for _, value in texts:
         text = "" if isinstance(value, InputError) else to_json(value)
         yield text_digest(facts + text)[:12]

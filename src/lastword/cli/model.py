@@ -84,7 +84,7 @@ def load_options(
             correction=answers.correction,
             probes=(*(answers.probe or ()), *probes),
             encoders=answers.encoder or (),
-            unlike=answers.novelty,
+            novelty=answers.novelty,
             **others,
         )
     except InputError as error:

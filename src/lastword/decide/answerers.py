@@ -167,13 +167,13 @@ class Answerer:
     ) -> Answer:
         """Return a probe's answer, deferred if its confidence is below `least`."""
         assert self.probe is not None
-        unlike = facts.pop("deferred", False)
+        new = facts.pop("deferred", False)
         by_text = dict(zip(options, p.tolist(), strict=True))
         return Answer(
             question=query.question,
             probabilities=by_option(query.question, by_text),
             method=self.probe.name,
-            deferred=unlike or (self.least is not None and max(by_text.values()) < self.least),
+            deferred=new or (self.least is not None and max(by_text.values()) < self.least),
             calibrated=True,
             trained=self.probe.was_fitted_to(query.text),
             **facts,
@@ -249,16 +249,16 @@ class ByLinear(Answerer):
     probe: Probe
     fit: LinearProbe
     encoder: Encoder | None
-    unlike: float  # answers with a lower p-value of being like the labelled texts are deferred
+    novelty: float  # answers with a lower p-value of being like the labelled texts are deferred
 
     def __post_init__(self) -> None:
         """Refuse a level below 1/(n+1), the smallest p-value of a probe with n labels."""
         likeness = self.fit.likeness
-        if 0 < self.unlike <= likeness.least_p:
+        if 0 < self.novelty <= likeness.least_p:
             raise InputError(
-                f"--novelty {self.unlike:g} would never defer an answer of {self.probe.name}: its "
+                f"--novelty {self.novelty:g} would never defer an answer of {self.probe.name}: its "
                 f"{len(likeness.distances)} labelled texts allow no p-value below "
-                f"{likeness.least_p:.3g}. Use --novelty {likeness.level(self.unlike):g}, or label "
+                f"{likeness.least_p:.3g}. Use --novelty {likeness.level(self.novelty):g}, or label "
                 "more texts"
             )
 
@@ -316,7 +316,7 @@ class ByLinear(Answerer):
             base, blind = decision.base_scores[None], decision.blind_scores[None]
         table = self.fit.table(scores, options, base, blind)
         p = self.fit.probabilities(table, options)[0]
-        facts: dict[str, Any] = {"likeness": likeness, "deferred": likeness < self.unlike}
+        facts: dict[str, Any] = {"likeness": likeness, "deferred": likeness < self.novelty}
         facts["corrected"] = decision is not None and int(p.argmax()) != decision.base_index
         if self.probe.threshold is not None:
             facts |= {"decision": decision, "by": "probe"}

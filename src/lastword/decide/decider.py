@@ -60,14 +60,14 @@ class Decider:
         probes: Probes, or their files. Each answers its question.
         encoders: Sentence encoders that probes read: an `Encoder`, or what it takes. `minilm` and
             `mpnet` need not be listed.
-        unlike: A probe's answer is deferred if the p-value of the text being like the labelled
+        novelty: A probe's answer is deferred if the p-value of the text being like the labelled
             texts is below this; in [0, 1].
         template: Prompt template of questions; by default the certificate and `chat` choose it.
 
     Raises:
         CertificateError: The certificate cannot be read, or is for another model, Theta or chat.
-        InputError: `unlike` is not in [0, 1]. A probe cannot be read, is for another model, or has
-            too few labels for any text to be below `unlike`; or two probes answer one question.
+        InputError: `novelty` is not in [0, 1]. A probe cannot be read, is for another model, or has
+            too few labels for any text to be below `novelty`; or two probes answer one question.
     """
 
     def __init__(
@@ -78,14 +78,14 @@ class Decider:
         certificate: Certificate | str | Path | None = None,
         probes: Sequence[Probe | str | Path] = (),
         encoders: Sequence[Encoder | str | Path] = (),
-        unlike: float = 0.0,
+        novelty: float = 0.0,
         template: str | None = None,
     ) -> None:
-        if not 0 <= unlike <= 1:
-            raise InputError(f"unlike is a p-value, a number from 0 to 1, not {unlike:g}")
+        if not 0 <= novelty <= 1:
+            raise InputError(f"novelty is a p-value, a number from 0 to 1, not {novelty:g}")
         if isinstance(certificate, str | Path):
             certificate = Certificate.read(certificate)
-        self.unlike, self.template = unlike, template
+        self.novelty, self.template = novelty, template
         self.certificate = certificate
         self._named_probes = read_probes(probes)
         self.probes = [probe for _, probe in self._named_probes]
@@ -137,7 +137,12 @@ class Decider:
             return ByTrajectory(tracer, probe, least)
         encoder = None if probe.encoder is None else self.encoders[probe.encoder.model]
         return ByLinear(
-            tracer, probe=probe, least=least, fit=probe.linear, encoder=encoder, unlike=self.unlike
+            tracer,
+            probe=probe,
+            least=least,
+            fit=probe.linear,
+            encoder=encoder,
+            novelty=self.novelty,
         )
 
     def serve(self, questions: Mapping[str, Question]) -> None:
@@ -168,7 +173,7 @@ class Decider:
             model: Its name or path as `Tracer.from_pretrained` takes it, or a `DecideOptions`; None
                 or an empty name if all probes read sentence encoders alone.
             options: Fields of `DecideOptions`: those of `LoadOptions`, and `correction`,
-                `certificate`, `probes` and `unlike`.
+                `certificate`, `probes` and `novelty`.
 
         Raises:
             InputError: A keyword is not an option. This is checked before anything is loaded.
@@ -182,7 +187,7 @@ class Decider:
             model = DecideOptions(model, **options)
         if model.correction is not None:
             entry(model.correction)  # raises for an unknown method before the model is loaded
-        names = ("correction", "certificate", "probes", "unlike", "template")
+        names = ("correction", "certificate", "probes", "novelty", "template")
         encoders = [
             one if isinstance(one, Encoder) else load_encoder(one, model) for one in model.encoders
         ]
@@ -343,7 +348,7 @@ class Decider:
 
         Raises:
             InputError: No questions, no such template, or a question that may abstain although
-                neither a certificate nor `unlike` sets a limit.
+                neither a certificate nor `novelty` sets a limit.
             CertificateError: The certificate is for another template.
         """
         ready = questions
@@ -369,7 +374,7 @@ class Decider:
             self._of_table.admit(self.answerers(ready))
         elif certificate is not None and self.by_model is not None:
             certificate.check_template(ready.template_name)
-        if self.unlike or (certificate is not None and certificate.threshold is not None):
+        if self.novelty or (certificate is not None and certificate.threshold is not None):
             return
         for name, question in ready.questions.items():
             if isinstance(question, Choice) and question.abstain:

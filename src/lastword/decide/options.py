@@ -28,7 +28,7 @@ class DecideOptions(LoadOptions):
     correction: str | None = None
     probes: "Sequence[Probe | str | Path]" = ()
     encoders: "Sequence[Encoder | str | Path]" = ()
-    unlike: float = 0.0
+    novelty: float = 0.0
     template: str | None = None
 
     def __post_init__(self) -> None:

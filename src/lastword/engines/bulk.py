@@ -74,7 +74,7 @@ def prepare_bulk(
     probes = [p if isinstance(p, Probe) else Probe.read(p) for p in model.probes]
     certificate: Any = model.certificate
     promise = None if certificate is None else certificate.to_dict()
-    by = [model.label, model.correction, promise, [probe.digest for probe in probes], model.unlike]
+    by = [model.label, model.correction, promise, [probe.digest for probe in probes], model.novelty]
     return Bulk(partial(load, replace(model, probes=probes)), questions, template, to_json(by))
 
 
