@@ -141,7 +141,7 @@ def test_a_trial_needs_no_language_model(tmp_path: Path, monkeypatch: pytest.Mon
     refused = runner.invoke(app, ["try", str(path)])
     assert isinstance(refused.exception, InputError) and "--yes downloads" in str(refused.exception)
     with pytest.raises(InputError, match="too few labels for a probe"):
-        try_labels(read_objects(path)[:4], readers=[reader])
+        try_labels(read_objects(path)[:4], encoders=[reader])
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_an_encoder_competes_in_both_rounds_of_labelling(load, terms, tmp_path: 
     truths = {row["text"]: row["label"] for row in read_objects(path)}
     path.write_text("\n".join(["text", *truths]))
     named, out = TableOptions(choices="high,low"), tmp_path / "out"
-    job = LabelJob(str(path), named, out, load, terms, load_readers=lambda: [reader])
+    job = LabelJob(str(path), named, out, load, terms, load_encoders=lambda: [reader])
     (work := threading.Thread(target=job.run, daemon=True)).start()
     while work.is_alive():
         if (row := job.labelling.next()) is not None:

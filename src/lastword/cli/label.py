@@ -77,8 +77,8 @@ def label(
             return None if options is None else Tracer.from_pretrained(options)
 
         terms = Terms(alpha, delta, error, methods=CERTIFIABLE, promise=promise)
-        readers = partial(load_encoders, names, load_options(model or "", loading))
-        job = LabelJob(file, table, out, load_model, terms, template, readers)
+        loading_encoders = partial(load_encoders, names, load_options(model or "", loading))
+        job = LabelJob(file, table, out, load_model, terms, template, loading_encoders)
 
     def started(address: str) -> None:
         typer.echo(f"Label at {address}\nCtrl+C stops; the same command continues.")

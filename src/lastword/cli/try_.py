@@ -106,14 +106,14 @@ def try_(
     names = encoders(encoder, yes=yes, needed=model is None) if labels.question else []
     tracer = None if model is None else load_decider(load_options(model, loading)).tracer
     with waiting("making ready"):
-        readers = tuple(load_encoders(names, load_options(model or "", loading)))
-        named = tuple(encoder_name(reader.name) for reader in readers if encoder)
-        job = TryJob(tracer, labels, terms, template, budget, readers, named, objective, prefer)
+        loaded = tuple(load_encoders(names, load_options(model or "", loading)))
+        named = tuple(encoder_name(one.name) for one in loaded if encoder)
+        job = TryJob(tracer, labels, terms, template, budget, loaded, named, objective, prefer)
     for line in (*labels.notes, *filter(None, [job.sample])):
         say(line)
     if encoder and labels.question is None:
         say("Options differ by row, so no sentence encoder takes part")
-    elif not readers and labels.question is not None:
+    elif not loaded and labels.question is not None:
         say("No sentence encoder takes part: `lastword get minilm` fetches one (83 MB)")
     with counting(f"{labels.name} on {model or names[0]}", len(labels.rows)) as countdown:
         verdict = run(job, out, countdown.advance, countdown.stage)

@@ -26,9 +26,9 @@ class Compute:
     def __init__(self, material: Material) -> None:
         job, question, texts = material.job, material.labels.question, material.texts[:_COUNTED]
         self.answers, self.layer, self.encoders = 0.0, 0.0, dict[str, float]()
-        for reader in job.readers:
-            tokens = sum(len(passage.tokens) for passage in reader.encode(texts))
-            self.encoders[encoder_name(reader.name)] = tokens * _weights(reader.profile)
+        for encoder in job.encoders:
+            tokens = sum(len(passage.tokens) for passage in encoder.encode(texts))
+            self.encoders[encoder_name(encoder.name)] = tokens * _weights(encoder.profile)
         if job.tracer is None or question is None:
             return
         profile = job.tracer.profile

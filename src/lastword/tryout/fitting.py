@@ -94,8 +94,8 @@ class _Fitting:
         texts, template = material.texts, job.template
         if job.tracer is not None:
             states[PROBE] = read_states(job.tracer, texts, question, template, POOLINGS)
-        for reader in job.readers:
-            states[encoder_name(reader.name)] = read_states(reader, texts, question, template)
+        for encoder in job.encoders:
+            states[encoder_name(encoder.name)] = read_states(encoder, texts, question, template)
         base = blind = None
         if material.whole:
             base, blind = material.scores("base_scores"), material.scores("blind_scores")
@@ -344,7 +344,7 @@ def _probe(material: Material, fit: Fit, texts: Sequence[str]) -> Probe:
     name = template_name(material.job.template.to_dict())
     reads = "" if isinstance(fit, TrajectoryProbe) else fit.encoder
     job = material.job
-    encoder = next((subject_of(r) for r in job.readers if encoder_name(r.name) == reads), None)
+    encoder = next((subject_of(r) for r in job.encoders if encoder_name(r.name) == reads), None)
     subject = encoder if job.tracer is None else subject_of(job.tracer)
     if subject is None:
         raise InputError("a probe without an encoder needs a language model")

@@ -52,7 +52,7 @@ class LabelJob:
     """A table that a person labels; its folder is locked until `close`.
 
     Labels that the folder has already are taken over. `load` loads the language model, or returns
-    None; `load_readers` loads the sentence encoders that take part.
+    None; `load_encoders` loads the sentence encoders that take part.
 
     Raises:
         InputError: The table cannot be read or has labels, a labelled row was edited, the folder
@@ -67,11 +67,11 @@ class LabelJob:
         load: Callable[[], Tracer | None],
         terms: Terms,
         template: str | None = None,
-        load_readers: Callable[[], Sequence[Encoder]] = tuple,
+        load_encoders: Callable[[], Sequence[Encoder]] = tuple,
     ) -> None:
         self.source, self.settings, self.out = source, settings, out
         self.terms, self.template = terms, template
-        self._load, self._load_readers = load, load_readers
+        self._load, self._load_encoders = load, load_encoders
         self.progress, self._closed = Progress(), False
         unlabelled = read_unlabelled(source, settings)
         if unlabelled is None:
@@ -112,14 +112,14 @@ class LabelJob:
     def _steps(self) -> Iterator[Condition]:
         """Do the work, and yield a condition wherever it has to hold before the next step."""
         labelling, progress = self.labelling, self.progress
-        tracer, readers = self._load(), tuple(self._load_readers())
+        tracer, encoders = self._load(), tuple(self._load_encoders())
         yield lambda: labelling.complete
         progress.doing = "Training the probe"
         labels = read_trial(self.source, self.settings, self.out)
         if isinstance(labels, str):  # every row was skipped
             progress.words = labels
             return
-        job = TryJob(tracer, labels, self.terms, self.template, 0.0, readers)
+        job = TryJob(tracer, labels, self.terms, self.template, 0.0, encoders)
         trial = prepare(job, self.out)
         while True:
             progress.doing = "Testing the probe"

@@ -53,7 +53,7 @@ class TryJob:
     terms: Terms
     template_name: str | None = None
     budget: float = BUDGET
-    readers: tuple[Encoder, ...] = ()
+    encoders: tuple[Encoder, ...] = ()
     named: tuple[str, ...] = ()
     objective: str = ACCURACY
     prefer: str = "accurate"
@@ -67,9 +67,9 @@ class TryJob:
             raise InputError(f"--prefer is accurate or cheap, not {self.prefer!r}")
         if self.balanced and not shared:
             raise InputError("--objective balanced needs the same options for every row")
-        if tracer is None and not (shared and self.readers):
+        if tracer is None and not (shared and self.encoders):
             why = "a trial needs" if shared else "options that differ by row need"
-            or_encoder = "" if self.readers else " or an encoder"
+            or_encoder = "" if self.encoders else " or an encoder"
             raise InputError(f"{why} a language model (--model){or_encoder}")
         _ = self.template  # an unknown one is an error
 

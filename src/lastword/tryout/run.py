@@ -104,7 +104,7 @@ class PreparedTrial:
         kind, job = self.contest.best, self.job
         probe, every = self.contest.refit(kind), np.arange(len(self.material.truths))
         tracer = job.tracer if probe.needs_model else None
-        decider = Decider(tracer, probes=[probe], encoders=job.readers, template=job.template_name)
+        decider = Decider(tracer, probes=[probe], encoders=job.encoders, template=job.template_name)
         return probe, decider, self.contest.steps(self.contest.crossed[kind], every)
 
     def _by_halves(self, *, errors: bool) -> Proven:
@@ -283,7 +283,7 @@ def try_labels(
     alpha: float = 0.05,
     delta: float = 0.05,
     error: float | None = None,
-    readers: Sequence[Encoder | str | Path] = (),
+    encoders: Sequence[Encoder | str | Path] = (),
     objective: str = ACCURACY,
     prefer: str = "accurate",
     **table: str | None,
@@ -302,7 +302,7 @@ def try_labels(
         alpha: Maximum share of answers broken, for `breaks`; in (0, 1).
         delta: Maximum probability that the guarantee does not hold; in (0, 1).
         error: Maximum share of wrong answers among those that are given; None for no such promise.
-        readers: Sentence encoders that take part: an `Encoder`, a hub name, a folder, `minilm` or
+        encoders: Sentence encoders that take part: an `Encoder`, a hub name, a folder, `minilm` or
             `mpnet`.
         objective: `accuracy`, or `balanced`: probes are fitted and ranked by mean recall.
         prefer: `accurate`, or `cheap`: the cheapest probe within half a standard error of the best.
@@ -312,15 +312,15 @@ def try_labels(
     Raises:
         InputError: The table cannot be read, or a column cannot be guessed.
     """
-    encoders = tuple(one if isinstance(one, Encoder) else Encoder(one) for one in readers)
+    loaded = tuple(one if isinstance(one, Encoder) else Encoder(one) for one in encoders)
     job = TryJob(
         tracer,
         read_labels(source, TableOptions(**table)),
         Terms(alpha, delta, error, methods=CERTIFIABLE, promise=promise),
         template,
         budget,
-        encoders,
-        tuple(encoder_name(one.name) for one in encoders),
+        loaded,
+        tuple(encoder_name(one.name) for one in loaded),
         objective,
         prefer,
     )

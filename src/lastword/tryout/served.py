@@ -40,7 +40,7 @@ def settings(proven: Proven, job: TryJob) -> dict[str, Any]:
         settings["questions"] = QUESTIONS
     if probe is None:
         return settings
-    if encoders := [str(r.place) for r in job.readers if not installed(r.name)]:
+    if encoders := [str(r.place) for r in job.encoders if not installed(r.name)]:
         settings["encoder"] = encoders
     if job.labels.question is None:
         settings["probe"] = [PROBE]

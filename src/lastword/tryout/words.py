@@ -115,9 +115,9 @@ def in_words(name: str, contest: Standings) -> str:
         return "the probe of all layers"
     sources = []
     for part in name.partition("@")[2].split("+"):
-        reader, _, layer = part.rpartition(":")
-        of_reader = f"layer {layer} of {reader}" if reader else f"layer {layer}"
-        sources.append("the model" if part == "model" else of_reader)
+        encoder, _, layer = part.rpartition(":")
+        of_encoder = f"layer {layer} of {encoder}" if encoder else f"layer {layer}"
+        sources.append("the model" if part == "model" else of_encoder)
     return f"the probe on {' and '.join(sources)}"
 
 
