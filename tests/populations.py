@@ -9,7 +9,7 @@ from lastword.trust.automation import Automation, Errors, Rung
 from lastword.trust.certificate import Certificate
 from lastword.trust.claims import Trial
 from lastword.trust.evidence import Evidence
-from lastword.trust.labelled import Answers, Labelled
+from lastword.trust.labelled import Labelled, MethodAnswers
 from lastword.trust.policy import TRACE, Policy, family
 from lastword.trust.subject import Subject
 from lastword.trust.terms import Terms
@@ -36,7 +36,7 @@ def changed(items: Labelled, policy: Policy) -> tuple[np.ndarray, np.ndarray]:
 
 def labelled(kinds: list[Kind]) -> Labelled:
     """Return one item of each kind."""
-    answers = Answers(
+    answers = MethodAnswers(
         mc1=np.array([k.shown for k in kinds], dtype=float),
         confidence=np.array([k.confidence for k in kinds], dtype=float),
         overrides=np.array([k.operator != "base" for k in kinds], dtype=bool),
@@ -83,7 +83,9 @@ def above(threshold: float, answerers: int = 5) -> Automation:
 
 def at(items: Labelled, places: np.ndarray) -> Labelled:
     """Return the items at these positions as independent draws."""
-    answers = Answers(**{n: values[places] for n, values in vars(items.methods[TRACE]).items()})
+    answers = MethodAnswers(
+        **{n: values[places] for n, values in vars(items.methods[TRACE]).items()}
+    )
     base = items.mc1_base[places], items.base_confidence[places]
     return Labelled(*base, {TRACE: answers}, np.arange(len(places)))
 

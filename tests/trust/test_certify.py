@@ -13,7 +13,7 @@ from scipy.stats import beta, binom
 from lastword.errors import InputError
 from lastword.trust.claims import Trial, certify, judge
 from lastword.trust.evidence import Evidence
-from lastword.trust.labelled import Answers, Labelled
+from lastword.trust.labelled import Labelled, MethodAnswers
 from lastword.trust.policy import CERTIFIABLE, OFF, Policy, family, scalar_operator
 from lastword.trust.terms import Terms
 
@@ -29,7 +29,7 @@ def items(size: int, seed: int, group_size: int = 1) -> Labelled:
     base = rng.choice([0, 0.5, 1], size, p=[0.45, 0.1, 0.45])
     mc1 = np.where(overrides, rng.choice([0, 0.5, 1], size, p=[0.3, 0.1, 0.6]), base)
     margins = rng.choice([*MARGINS, 0.3, 7.0], size)
-    answers = Answers(mc1, rng.choice(SURE, size), overrides, operators, margins)
+    answers = MethodAnswers(mc1, rng.choice(SURE, size), overrides, operators, margins)
     drawn = np.unique(rng.integers(0, size // group_size, size), return_inverse=True)[1]
     groups = drawn if group_size > 1 else np.arange(size)
     return Labelled(base, rng.choice(SURE, size), {"trace": answers}, groups)

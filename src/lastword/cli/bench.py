@@ -50,7 +50,7 @@ def bench(
 
     Prints TRACE's cost as three ratios: packed over packed, plain over plain, packed over plain.
     """
-    options = load_options(model, loading, opt.Answers(correction=correction))
+    options = load_options(model, loading, opt.AnswerOptions(correction=correction))
     if out is not None:
         check_writable(out)
     with waiting("reading the data"):

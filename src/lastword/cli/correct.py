@@ -55,7 +55,7 @@ def correct(
     loading: opt.Loading,
 ) -> None:
     """Correct a model's choice among candidate answers."""
-    answers = opt.Answers(correction=correction, certificate=certificate)
+    answers = opt.AnswerOptions(correction=correction, certificate=certificate)
     options = load_options(model, loading, answers)
     from lastword.text.items import Item
     from lastword.text.reading import read_items, require_items

@@ -59,7 +59,7 @@ def decide(
     encoding: opt.Encoding = None,
     template: opt.Template = None,
     json: opt.Json = False,
-    answers: opt.Answers,
+    answers: opt.AnswerOptions,
     loading: opt.Loading,
     engine: opt.EngineOrRay = "local",
     engine_options: opt.EngineOptions = None,

@@ -64,7 +64,7 @@ def eval_(
     engine_options: opt.EngineOptions = None,
 ) -> None:
     """Run models on benchmarks and record every item; a restart continues."""
-    answers = opt.Answers(correction=correction, certificate=certificate)
+    answers = opt.AnswerOptions(correction=correction, certificate=certificate)
     models = [load_options(name, loading, answers) for name in model]
     if len(models) > 1 and models[0].alias is not None:
         raise typer.BadParameter("--load alias names one model: give one --model with it")

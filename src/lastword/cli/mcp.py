@@ -24,7 +24,7 @@ def mcp(
             help="Streamable HTTP on 127.0.0.1:PORT/mcp. Default: standard input and output.",
         ),
     ] = None,
-    answers: opt.Answers,
+    answers: opt.AnswerOptions,
     loading: opt.Loading,
 ) -> None:
     """Give an agent your questions as tools, with the Model Context Protocol."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from lastword.cli.options import LOAD, Answers, Loading, read_pairs
+from lastword.cli.options import LOAD, AnswerOptions, Loading, read_pairs
 from lastword.cli.output import say
 from lastword.cli.progress import waiting
 from lastword.decide.options import DecideOptions
@@ -52,7 +52,7 @@ class _LinesOnStderr(logging.Handler):
 def load_options(
     model: str | None,
     loading: Loading,
-    answers: Answers = Answers(),  # noqa: B008 - frozen
+    answers: AnswerOptions = AnswerOptions(),  # noqa: B008 - frozen
     questions: Sequence[Path] = (),
 ) -> DecideOptions:
     """Return the options of a command's model, and of what answers; None for no model.

@@ -121,7 +121,7 @@ Correction = Annotated[
 
 
 @dataclass(frozen=True)
-class Answers:
+class AnswerOptions:
     """Options of what answers questions."""
 
     probe: Annotated[

@@ -27,7 +27,7 @@ def serve(
     *,
     folder: opt.Trial = None,
     model: opt.ModelOrNone = None,
-    answers: opt.Answers,
+    answers: opt.AnswerOptions,
     settings: Annotated[Settings, _FLAGS],
     limits: Annotated[
         list[str] | None,

@@ -19,7 +19,7 @@ from lastword.rule.geometry import margin
 from lastword.text.items import Item
 from lastword.trust.claims import Finding, certify
 from lastword.trust.groups import marks, numbers
-from lastword.trust.labelled import Answers, Labelled
+from lastword.trust.labelled import Labelled, MethodAnswers
 from lastword.trust.policy import TRACE, scalar_operator
 from lastword.trust.terms import Terms
 from lastword.trust.words import ALLOWED, summary
@@ -78,7 +78,7 @@ def story(tracer: Tracer, records: Sequence[Decision], terms: Terms = TERMS) -> 
     """Return the story of the model's labelled answers, with their certificate."""
     marked = [list(marks(r.id, r.prompt, r.candidates, r.shared)) for r in records]
     base = np.array([record.share("mc1", base=True) for record in records])
-    answers = Answers(
+    answers = MethodAnswers(
         mc1=np.array([record.share("mc1") for record in records]),
         confidence=np.array([record.probabilities.max() for record in records]),
         overrides=np.array([record.corrected for record in records]),

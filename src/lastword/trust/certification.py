@@ -22,7 +22,7 @@ from lastword.trust.certificate import Certificate
 from lastword.trust.claims import Finding, certify, judge, trials
 from lastword.trust.drift import REFERENCE, rounded, sampled, statistics
 from lastword.trust.groups import groups
-from lastword.trust.labelled import Answers, Labelled
+from lastword.trust.labelled import Labelled, MethodAnswers
 from lastword.trust.other_methods import BLIND, MODEL, WORDINGS, Means
 from lastword.trust.policy import (
     BATCH,
@@ -157,7 +157,7 @@ def _labelled(cell: Cell, u: Mapping[str, Rows], truth: Truths) -> Labelled:
     of_trace, base = cell.items["operator"].to_numpy(str)[cell.mc1_places], u[MODEL]
     # TRACE's operators are also those of the gated rule; other methods are their only operator.
     answers = {
-        name: Answers.of(
+        name: MethodAnswers.of(
             rows, base, truth, of_trace if name in (TRACE, GATED) else np.full(len(rows), name)
         )
         for name, rows in u.items()

@@ -13,7 +13,7 @@ from lastword.trust.policy import Policy
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class MethodAnswers:
     """The answers of a method: MC1 in [0, 1], probability, and operator that decides [items].
 
     `overrides` are True where the answer differs from the model's; `margins` are the distances of
@@ -27,7 +27,7 @@ class Answers:
     margins: PerItem
 
     @classmethod
-    def of(cls, u: Rows, base: Rows, truth: Truths, operators: np.ndarray) -> "Answers":
+    def of(cls, u: Rows, base: Rows, truth: Truths, operators: np.ndarray) -> "MethodAnswers":
         """Return the answers of scores u, beside those of the model's scores."""
         best = np.partition(u, -2, axis=1)[:, -2:]
         return cls(
@@ -55,7 +55,7 @@ class Labelled:
 
     mc1_base: PerItem
     base_confidence: PerItem
-    methods: Mapping[str, Answers]
+    methods: Mapping[str, MethodAnswers]
     groups: Groups
     failed: int = 0
 

@@ -40,7 +40,7 @@ _Parts = Annotated[list[Part], Field(min_length=1, fail_fast=True), Tag("parts")
 Content = Annotated[_String | _Parts, _BY_FORM]
 
 
-class Message(BaseModel, strict=True, extra="forbid"):
+class ChatMessage(BaseModel, strict=True, extra="forbid"):
     """One message of a conversation."""
 
     type: Literal["message"] = "message"
@@ -54,11 +54,11 @@ class Message(BaseModel, strict=True, extra="forbid"):
         return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
-_Messages = Annotated[list[Message], Field(min_length=1, fail_fast=True), Tag("parts")]
+_Messages = Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True), Tag("parts")]
 TextOrMessages = Annotated[_String | _Messages, _BY_FORM]
 
 
-def conversation(messages: Sequence[Message]) -> Input:
+def conversation(messages: Sequence[ChatMessage]) -> Input:
     """Return messages as an input: a single user message unchanged, others with their roles."""
     if [message.role for message in messages] == ["user"]:
         return messages[0].text

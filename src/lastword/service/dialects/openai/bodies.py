@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from lastword.decide.item import Input
 from lastword.service.dialects.openai.choices import NO_CHOICES, Choices, choices_of, require_few
-from lastword.service.dialects.question_form import Message, conversation
+from lastword.service.dialects.question_form import ChatMessage, conversation
 from lastword.service.limits import MOST_ENTRIES
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Object, Text
@@ -56,7 +56,7 @@ class StreamOptions(BaseModel, strict=True, extra="forbid"):
 class ChatBody(BaseModel, strict=True, extra="forbid"):
     """A conversation and a list of options: a decision about the user's text."""
 
-    messages: list[Message] = Field(min_length=1, max_length=MOST_ENTRIES, fail_fast=True)
+    messages: list[ChatMessage] = Field(min_length=1, max_length=MOST_ENTRIES, fail_fast=True)
     model: Text | None = Field(None, description="The model's name here, or none.")
     structured_outputs: StructuredOutputs | None = None
     response_format: ResponseFormat | None = None
