@@ -4,8 +4,7 @@
     python examples/guard.py OUT Qwen/Qwen3-0.6B
 
 Questions arrive one after another from a generator and are read no further ahead than they are
-needed. Every disagreement leaves an HTML page in OUT with the answer, the reasons in words and the
-figure of the candidates over depth: what a reviewer needs to judge it.
+needed. Every disagreement leaves an HTML page in OUT with both answers and the operator.
 """
 
 import sys
