@@ -34,7 +34,7 @@ modules that the documentation imports from: `lastword.methods` (a method of you
 `lastword.lab.benchmarks`, `lastword.decide.answer`, `lastword.lab.demo`, `lastword.engines`,
 `lastword.integrations`. Every other module is private and may move.
 
-"Method, section 5" in a docstring is section 5 of docs/trace.md; from 13 on, of docs/statistics.md.
+"Method, section 5" in a docstring is section 5 of docs/trace.md.
 Names are imported when they are first used: `import lastword` loads no torch.
 """
 

@@ -1,7 +1,7 @@
 """Answers to questions: choice, score and confidence, all from the same final probabilities.
 
 Probabilities are softmax(scores / T) by the active correction; T is the temperature of the
-calibration (method, section 18). Options with the same text share its probability equally.
+calibration (docs/decisions.md). Options with the same text share its probability equally.
 """
 
 from collections import Counter

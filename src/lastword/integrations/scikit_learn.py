@@ -37,7 +37,7 @@ Texts = Any  # an array-like of one axis: a list, a column, an array
 
 
 class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier of texts by a probe on a model's states (method, section 19).
+    """A classifier of texts by a probe on a model's states (docs/statistics.md).
 
     The states of a text at every layer are computed once and cached, also for cross-validation.
     Clones share the model.

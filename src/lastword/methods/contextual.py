@@ -6,7 +6,7 @@ instead of the input. It fails if such inputs are not valid inputs of the task.
 
 Source: Zhao et al., 'Calibrate before use' (ICML 2021). The release divides by the mean of the raw
 probabilities, so that the input after which labels are most probable counts most. Here each input's
-probabilities are first normalised over the candidates (method, section 16). With one input both are
+probabilities are first normalised over the candidates (docs/methods.md). With one input both are
 equal.
 """
 

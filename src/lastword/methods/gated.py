@@ -4,7 +4,7 @@ An override of o by e, decided at depth l (l* for decisive, 0 for early, L for m
 
     T[e] - T[o] > max(1e-4, (S[e, l] - S[o, l]) / 2),  T = (S - S_blind)[., l]
 
-(method, section 16). In words: at least half of e's lead must come from the question. The gate
+(docs/methods.md). In words: at least half of e's lead must come from the question. The gate
 avoids harm if the middle layers do not read the question, but is not a gain by itself. If both
 prompts end alike, T is 0 at depth 0, so `early` is never applied. The factor 1/2 was chosen in
 hindsight.

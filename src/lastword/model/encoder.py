@@ -1,7 +1,7 @@
 """Sentence encoders: models with attention in both directions and one pooled state per text.
 
 The files of sentence-transformers say how states are pooled, how many tokens an encoder takes, and
-which prompt comes before a text. They are read here, without that library (method, section 22).
+which prompt comes before a text. They are read here, without that library (docs/statistics.md).
 """
 
 import json

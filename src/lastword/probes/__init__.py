@@ -1,4 +1,4 @@
-"""Probes: classifiers on the model's hidden states, fitted to labels (method, section 19).
+"""Probes: classifiers on the model's hidden states, fitted to labels (docs/statistics.md).
 
 fit_state        a linear map from one state to fixed options
 fit_stacked      three weights over its scores and the model's scores

@@ -1,6 +1,6 @@
 """Cross-fitted conditional logits on a cell's candidates: what reading and the middle add.
 
-They are controls of a gain (method, section 15), of a benchmark (`lab.evaluation.controls`) and of
+They are controls of a gain (docs/statistics.md), of a benchmark (`lab.evaluation.controls`) and of
 a trial.
 """
 
@@ -51,7 +51,7 @@ class Addition:
 
 @dataclass(frozen=True)
 class Fit:
-    """Results of cross-fitted conditional logits over candidates (method, section 15).
+    """Results of cross-fitted conditional logits over candidates (docs/statistics.md).
 
     Attributes:
         wording: Mean MC1 of the fit that never reads the question.
@@ -67,7 +67,7 @@ class Fit:
 def fit_cell(cell: Cell) -> Fit | None:
     """Return the fits to a cell; None unless all was read with and without the question.
 
-    They are ridge conditional logits on the features of a trajectory probe (method, section 19).
+    They are ridge conditional logits on the features of a trajectory probe (docs/statistics.md).
     Each item is answered by a fit to the other folds, at the penalty with the lowest log loss.
     """
     rng, places = np.random.default_rng(SEED), cell.mc1_places

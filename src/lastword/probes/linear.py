@@ -1,4 +1,4 @@
-"""Linear fits of labelled rows, each with its leave-one-out scores (method, sections 19 and 22).
+"""Linear fits of labelled rows, each with its leave-one-out scores (docs/statistics.md).
 
 The fit is a ridge regression on targets of +1 and -1. With many classes, class means with one
 shrunk covariance (Ledoit and Wolf) are tried as well. If rows have several blocks, each block is

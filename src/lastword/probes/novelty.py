@@ -1,7 +1,7 @@
 """Conformal p-values of the distance of a text from the labelled texts.
 
 The distance is Mahalanobis' in the probe's feature space, with a shrunk covariance (Ledoit and
-Wolf). The distance of a labelled text uses a mean and covariance without it (method, section 19).
+Wolf). The distance of a labelled text uses a mean and covariance without it (docs/statistics.md).
 """
 
 from dataclasses import dataclass

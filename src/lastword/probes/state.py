@@ -1,8 +1,8 @@
 """Linear probes: a linear map from states of a model or an encoder to a question's options.
 
-They apply if every text has the same options (method, section 19). Layer, pooling and penalty are
+They apply if every text has the same options (docs/statistics.md). Layer, pooling and penalty are
 those with the best leave-one-out accuracy on the fit's labels. A probe reads one block of features
-or two side by side (section 22). A stacked one adds the model's own scores of the options, which
+or two side by side. A stacked one adds the model's own scores of the options, which
 have information that few labels per class lack.
 """
 
@@ -177,7 +177,7 @@ def fit_state(
     encoder: str = "",
     weights: Mapping[str, float] | None = None,
 ) -> LinearFit:
-    """Fit a probe of one state: one ridge per class on targets of +1 and -1 (method, section 19).
+    """Fit a probe of one state: one ridge per class on targets of +1 and -1 (docs/statistics.md).
 
     Args:
         states: States of every text, by layer and pooling [texts, layers, poolings, width].
@@ -215,7 +215,7 @@ def fit_beside(
     ways: Sequence[Way] = get_args(Way),
     weights: Mapping[str, float] | None = None,
 ) -> LinearFit:
-    """Fit a probe over a model's state and an encoder's (method, section 22).
+    """Fit a probe over a model's state and an encoder's (docs/statistics.md).
 
     `rows` are the states that the two probes read, for the texts of the fits. The way with the best
     leave-one-out accuracy is used, the first on ties: `sum` adds the scores of the two probes, and

@@ -1,4 +1,4 @@
-"""Threshold of a probe: the lead over the model's answer that its best option needs (section 17).
+"""Threshold of a probe: the lead over the model's answer that its best option needs.
 
 Scores are on the ridge's scale, where targets are +1 and -1. Logistic scores are log odds, and half
 of them is on this scale.

@@ -1,6 +1,6 @@
 """Trajectory probes: weights over an option's scores at every layer, shared by all options.
 
-They apply if options differ by item (method, section 19). An option's features are its scores at
+They apply if options differ by item (docs/statistics.md). An option's features are its scores at
 every layer and by T, each with and without the input, its content-free score and its length.
 """
 
@@ -69,6 +69,6 @@ def fit_trajectory(
     groups: Sequence[str] | None = None,
     weights: Weights | None = None,
 ) -> TrajectoryProbe:
-    """Fit a trajectory probe (method, section 19); arguments and errors as in `fit_logit`."""
+    """Fit a trajectory probe (docs/statistics.md); arguments and errors as in `fit_logit`."""
     fitted, temperature, _ = fit_logit(items, truths, groups, weights)
     return TrajectoryProbe(fitted, temperature)

@@ -1,7 +1,7 @@
 """A bag of words: the baseline of every probe, a classifier without a language model.
 
 It is a logistic regression on TF-IDF features of one and two words and of 3 to 5 characters, with a
-penalty chosen by cross-validation (method, section 19).
+penalty chosen by cross-validation (docs/statistics.md).
 """
 
 import warnings

@@ -1,4 +1,4 @@
-"""A cell: the records of one model on one benchmark, and their metrics (method, section 10).
+"""A cell: the records of one model on one benchmark, and their metrics (docs/benchmarks.md).
 
 A record has a few kilobytes, mostly texts and trajectories. What every metric needs is in memory:
 scores as arrays [items, candidates], padded with -inf for items with fewer candidates than the

@@ -33,7 +33,7 @@ _NO_REASONS: dict[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class Withheld:
-    """An override that a certificate did not allow (method, section 13).
+    """An override that a certificate did not allow (docs/statistics.md).
 
     It has the rule that it fails, in words, and TRACE's answer with its operator and scores u.
     """

@@ -1,4 +1,4 @@
-"""Metrics of one item and of many: MC1, MC2-style, MC3, calibration error (method, section 10).
+"""Metrics of one item and of many: MC1, MC2-style, MC3, calibration error (docs/benchmarks.md).
 
 Everything is numpy in float64, and is computed from scores and truth labels only. Scores are u, b
 or another reading: mean log-probabilities per token in nats. A metric is nan (undefined) for an
@@ -25,7 +25,7 @@ Metric = Callable[[Rows, Truths], PerItem]
 
 
 def mc1(scores: Numbers, truthful: Numbers) -> float:
-    """Return MC1: 1 if the top-scoring candidate is truthful, 0 if not (method, section 10).
+    """Return MC1: 1 if the top-scoring candidate is truthful, 0 if not (docs/benchmarks.md).
 
     A tie for first counts as the share of the tied candidates that are truthful. The result is nan
     without a truthful or without a false candidate.

@@ -1,4 +1,4 @@
-"""Readings: the quantities of the rule, for every item of a cell (method, section 11).
+"""Readings: the quantities of the rule, for every item of a cell (docs/paper.md).
 
 They do not depend on thresholds, so they are computed once, for many items together, and then
 compared with any thresholds. Only one piece of the trajectories is in memory at a time.

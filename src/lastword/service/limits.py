@@ -1,6 +1,6 @@
 """Limits: what a request may ask for, before its texts are tokenised and after.
 
-The limits that an operator sets are in `Settings`; docs/service.md has a table of all.
+The limits that an operator sets are in `Settings`; `lastword serve --help` lists them.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 Prompt and candidate are joined as text, tokenised, and split after the prompt's tokens. If a token
 spans the end of the prompt, the split is before it. A passage is a prompt for a probe: it has no
-candidates, and its states are pooled (method, section 19).
+candidates, and its states are pooled (docs/statistics.md).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -143,7 +143,7 @@ def encode_passages(
     vocabulary: int | None = None,
     names: Sequence[str | None] = (),
 ) -> list[Passage | ItemError]:
-    """Return the passage of each prompt, or its error, in order (method, section 19).
+    """Return the passage of each prompt, or its error, in order (docs/statistics.md).
 
     With `inputs`, a prompt is read up to the end of its input, and the mean is over the input's
     tokens, so that text after it, such as the question, has no effect. Without, the whole prompt is

@@ -1,6 +1,6 @@
 """Automation: which share of texts is answered at which error, and which is left to a person.
 
-An answer is given if its confidence is at least a threshold (method, section 23). This is selective
+An answer is given if its confidence is at least a threshold (docs/statistics.md). This is selective
 classification (Geifman and El-Yaniv 2017), with exact tests as in Learn-then-Test (Angelopoulos
 2021). The thresholds form a ladder from the strictest to the loosest. Each rung is tested for the
 hypothesis that more than `error` of the answers at or above it are wrong, and the first that fails

@@ -74,7 +74,7 @@ class Finding:
         chosen: The allowed policy; None to keep correction off.
         automation: The test of the errors among given answers, if the terms have an error.
         curve: The errors of the answers at or above each confidence, the highest first.
-        controls: F - K of the certified policy of each control (method, section 15), or 0.
+        controls: F - K of the certified policy of each control (docs/statistics.md), or 0.
     """
 
     terms: Terms

@@ -1,7 +1,7 @@
 """Scores of labelled items by other methods, and by controls; from records alone.
 
-A certificate chooses among methods (section 17) by the answers that each would have given. The
-controls of section 15 never read the question, and take the same test: if one of them passes, the
+A certificate chooses among methods by the answers that each would have given. The
+controls never read the question, and take the same test: if one of them passes, the
 certificate does not show that the question was used.
 """
 

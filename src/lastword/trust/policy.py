@@ -18,7 +18,7 @@ OVERRIDING = ("decisive", "mix", "early")
 
 TRACE, GATED, BATCH = "trace", "trace-gated", "batch-calibrated"
 PREDICTION = "prediction"  # of any system, in a table
-# Methods that a certificate may choose (method, section 17) if the records have their input.
+# Methods that a certificate may choose (docs/statistics.md) if the records have their input.
 CERTIFIABLE = (*(TRACE, GATED, "pmi@0.25", "pmi@0.5", "pmi@1"), *("contextual", BATCH))
 
 # Relative shares of delta, by default 1. They were fixed on other data (dev/LOG.md, *What delta is

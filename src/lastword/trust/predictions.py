@@ -1,4 +1,4 @@
-"""Plain tables: certificates of the predictions of any system (method, section 21).
+"""Plain tables: certificates of the predictions of any system (docs/tables.md).
 
 No model is needed. A row has a prediction, the truth if it has a label, and optionally a
 confidence, a rival's prediction, a group and the text. Either one statement has the whole delta: a
@@ -291,7 +291,7 @@ def certify_plain(
 
 
 class PredictionMonitor:
-    """Tests on a stream of predictions if a certificate's guarantee still holds (section 13).
+    """Tests on a stream of predictions if a certificate's guarantee still holds.
 
     One answer of each group and text counts: its first labelled one tests the error among the
     answers that are given, and its first one tests the drift of the confidence. The choice of the

@@ -1,4 +1,4 @@
-"""Second round: labels of texts on which a fixed policy and the model differ (section 20).
+"""Second round: labels of texts on which a fixed policy and the model differ (docs/statistics.md).
 
 Where both give the same answer, a label carries no information about the gain. So the second round
 labels texts drawn at random among those where they differ. The gain over all texts is the gain on

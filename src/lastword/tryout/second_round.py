@@ -1,4 +1,4 @@
-"""Second round of a trial: a fixed probe, and the rows that test it (sections 20 and 23).
+"""Second round of a trial: a fixed probe, and the rows that test it (docs/statistics.md).
 
 Without `error` they are rows on which the probe and the model differ, and prove a gain. With it
 they are rows that would be answered, and prove the share of wrong answers among them.

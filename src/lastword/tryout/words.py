@@ -14,6 +14,7 @@ from lastword.tryout.prompts import file_of
 from lastword.tryout.verdict import MODEL, Advice, Standing, Standings, Verdict
 
 _WIDTH = 20  # characters per bar
+_WORDS = 12  # of a headline
 _MEASURES = {ACCURACY: "accuracy", BALANCED: "mean recall"}
 
 
@@ -50,7 +51,8 @@ def headline(verdict: Verdict) -> str:
         best = simple
     elif model is not None and value(best) <= value(model) and verdict.certificate.method is None:
         return f"Nothing is better than the model alone: {measure} {score(model, contest)}"
-    return f"Use {in_words(best.name, contest)}: {measure} {score(best, contest)}"
+    uses = [f"Use {name}: {measure}" for name in (in_words(best.name, contest), best.name)]
+    return f"{uses[len(uses[0].split()) >= _WORDS]} {score(best, contest)}"
 
 
 def shares(verdict: Verdict) -> Iterator[str]:
@@ -116,7 +118,7 @@ def in_words(name: str, contest: Standings) -> str:
     sources = []
     for part in name.partition("@")[2].split("+"):
         encoder, _, layer = part.rpartition(":")
-        of_encoder = f"layer {layer} of {encoder}" if encoder else f"layer {layer}"
+        of_encoder = f"{encoder}'s layer {layer}" if encoder else f"layer {layer}"
         sources.append("the model" if part == "model" else of_encoder)
     return f"the probe on {' and '.join(sources)}"
 

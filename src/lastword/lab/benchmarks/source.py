@@ -73,7 +73,7 @@ def _read_hub(name: str) -> Rows:
 
 
 def text_field(row: Row, name: str, place: int) -> str:
-    """Return a text of a row without outer whitespace, which may reveal labels (section 10)."""
+    """Return a text of a row without outer whitespace, which may reveal labels."""
     value = row.get(name)
     if not isinstance(value, str):
         fault = f"has {', '.join(row)}" if name not in row else f"is {type(value).__name__}"

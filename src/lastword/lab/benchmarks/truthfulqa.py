@@ -1,4 +1,4 @@
-"""TruthfulQA: multiple choice, with two items per question (method, section 10).
+"""TruthfulQA: multiple choice, with two items per question (docs/benchmarks.md).
 
 `42/mc1` chooses among `mc1_targets` (one truth) and counts for MC1; `42/mc2` among `mc2_targets`
 (several truths) and counts for MC2 and MC3. Each is routed as a separate item; both share the

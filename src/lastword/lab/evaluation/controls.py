@@ -1,4 +1,4 @@
-"""Controls: baselines that a benchmark's gain has to beat to count as one (method, section 15).
+"""Controls: baselines that a benchmark's gain has to beat to count as one (docs/statistics.md).
 
 None of them reads the question. Random flips gain if the base is below chance, the longest
 candidate is often right if truths are longer, and a rule may only prefer a wording. All use MC1,

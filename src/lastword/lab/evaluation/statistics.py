@@ -1,4 +1,4 @@
-"""Intervals and exact tests of differences, and their results in words (method, section 10).
+"""Intervals and exact tests of differences, and their results in words (docs/benchmarks.md).
 
 Cells that share items or models are not independent. Intervals and tests over cells describe how
 stable a mean is over this grid, not how it would differ on another one.
@@ -201,7 +201,7 @@ def verdict_lines(judgement: Judgement, controls: str) -> list[str]:
 
 
 def verdict(gain: float, p: float, objection: str) -> Finding:
-    """Return the finding for a cell, from its gain in MC1 and p after Holm (method, section 15)."""
+    """Return the finding for a cell, from its gain in MC1 and p after Holm (docs/statistics.md)."""
     if np.isnan(p):
         return "unlabelled"
     if not p < 1 - LEVEL:

@@ -1,7 +1,7 @@
 """Ablations: removes components and sweeps constants, and decides each item again from its record.
 
 The readings of all items are computed once. Deciding a cell by an `AblatedRule` is then a few array
-operations over all of its items (method, section 11).
+operations over all of its items (docs/paper.md).
 """
 
 import math
@@ -100,7 +100,7 @@ def necessity(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
 def reading_table(cells: Sequence[Readings], theta: Theta) -> ReportTable | None:
     """Return the rule's effects with each reading of T and I(M) that the paper leaves open.
 
-    The result is None if the records have none (method, section 11). Those of the runs are marked.
+    The result is None if the records have none (docs/paper.md). Those of the runs are marked.
     """
     rule, switches, undefined = AblatedRule(theta), theta.invariant, [np.nan, np.nan]
 
@@ -133,10 +133,10 @@ def reading_table(cells: Sequence[Readings], theta: Theta) -> ReportTable | None
 
 
 def sweeps(cells: Sequence[Readings], theta: Theta) -> Sweeps:
-    """Return the effects of each constant of the outer rule, varied alone (method, section 11).
+    """Return the effects of each constant of the outer rule, varied alone (docs/paper.md).
 
     At tau_dim = 1, binary items are decided as at 1.0005, because their d_eff is exactly 1. The
-    paper's regressions at that point are rounding noise and are not reproduced (section 12).
+    paper's regressions at that point are rounding noise and are not reproduced (docs/paper.md).
     """
 
     def effect(name: str, value: float) -> Effect:

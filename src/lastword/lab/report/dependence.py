@@ -1,4 +1,4 @@
-"""Dependence on the question: compares the rule with itself, run blind (method, section 14).
+"""Dependence on the question: compares the rule with itself, run blind (docs/statistics.md).
 
 A method can gain by preferring some wordings of candidates. The blind trajectory has the scores of
 the same candidates at the same depths after the blind prompt. A gain of the rule on it, over the

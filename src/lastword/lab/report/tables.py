@@ -1,4 +1,4 @@
-"""The tables of a run, from summaries of records (method, sections 10 to 12), in points.
+"""The tables of a run, from summaries of records (docs/benchmarks.md), in points.
 
 cells_table, grid, per_model    every cell, the means over cells, the paper's per-model table
 verdict_table                   one verdict in words per cell
@@ -61,7 +61,7 @@ def grid(summaries: Sequence[Summary]) -> ReportTable:
 
 
 class ModelMeans(NamedTuple):
-    """Means over a model's benchmarks (method, section 10), in points.
+    """Means over a model's benchmarks (docs/benchmarks.md), in points.
 
     Attributes:
         scalar: Share of the items that are scalar.
