@@ -149,7 +149,7 @@ def test_texts_of_records_are_not_markup_and_only_the_script_may_run(index, reco
 def test_a_report_contains_all_tables_and_figures(written):
     names = {path.name for path in written.paths}
     drawn = "regimes worked-example ablation per-model".split()
-    tables = "cells per-model ablation sweeps against-paper".split()
+    tables = "results per-model ablation sweeps against-paper".split()
     assert {f"{stem}.{ending}" for stem in drawn for ending in ("pdf", "svg")} <= names
     assert {f"{stem}.{ending}" for stem in tables for ending in ("md", "csv")} <= names
     assert all(path.stat().st_size for path in written.paths)

@@ -50,7 +50,7 @@ def report(
     runs: opt.Runs,
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("report"),
     against_paper: Annotated[
-        bool, typer.Option("--against-paper", help="Compare the cells with the paper's.")
+        bool, typer.Option("--against-paper", help="Compare the results with the paper's.")
     ] = False,
 ) -> None:
     """Write every table and figure of the paper, and a page that shows each item."""

@@ -151,7 +151,7 @@ def _effect(label: str, pairs: Sequence[Sequence[float]], value: float = math.na
     return Effect(label, np.array(pairs, dtype=float).reshape(-1, 2).T, value)
 
 
-_ABLATED = "ΔMC1 +.2 | ΔMC2 +.2 | Negative MC1 cells | Negative MC2 cells | Cells"
+_ABLATED = "ΔMC1 +.2 | ΔMC2 +.2 | Negative MC1 pairs | Negative MC2 pairs | Pairs"
 
 
 def necessity_table(effects: Sequence[Effect]) -> ReportTable:
@@ -204,9 +204,9 @@ def ablation_figure(effects: Sequence[Effect], swept: Sweeps, theta: Theta) -> F
         draw.label(axes, f"({place}) {_SWEPT[name]}", "", "points")
         _swept(axes, moved, getattr(theta, name))
     caption = (
-        f"Mean change of MC1 and MC2 over {counted(effects[0].cells, 'cell')}, in points. (a) One"
+        f"Mean change of MC1 and MC2 over {counted(effects[0].cells, 'pair')}, in points. (a) One"
         " component removed or overridden at a time; the others: one constant swept, the setting"
-        " of the runs dotted. Red: how many cells regress on MC1, where any does."
+        " of the runs dotted. Red: how many pairs regress on MC1, where any does."
     )
     return Figure("ablation", "Ablations and sweeps", caption, canvas)
 

@@ -107,7 +107,7 @@ def dependence_table(cells: Sequence[Dependence | None]) -> ReportTable:
     ]
     if unread := len(cells) - len(readings):
         notes.append(
-            f"{unread} of {len(cells)} cells have no blind trajectory, so it is unknown how much "
+            f"{unread} of {len(cells)} pairs have no blind trajectory, so it is unknown how much "
             "of their gain needs the question: run `lastword eval --blind all`."
         )
     return ReportTable.of("dependence", "Does it need the question?", heads, rows, notes)

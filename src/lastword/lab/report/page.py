@@ -77,7 +77,7 @@ def headline_of(grid: GridStatistics, judgements: Sequence[Judgement]) -> str:
         return "Corrected answers, without labels to judge them by"
     words = [f"{_VERDICTS[name]} in {counts[name]}" for name in _VERDICTS if counts[name]]
     moved = f"correction moves MC1 by {_points(grid.mean)} points: it {', '.join(words)}"
-    return f"Over {counted(grid.cells, 'cell')}, {moved}"
+    return f"Over {counted(grid.cells, 'pair')}, {moved}"
 
 
 _VERDICTS: dict[Finding, str] = {
@@ -95,7 +95,7 @@ def _standfirst(grid: GridStatistics, summaries: Sequence[Summary]) -> str:
     if math.isnan(grid.interval.low):  # too few cells
         return text
     low, high = _points(grid.interval.low), _points(grid.interval.high)
-    return f"{text} The mean over cells has a 95% interval of {low} to {high} points."
+    return f"{text} The mean over pairs has a 95% interval of {low} to {high} points."
 
 
 def _facts(summaries: Sequence[Summary]) -> list[tuple[str, str]]:

@@ -35,18 +35,18 @@ def cells_table(summaries: Sequence[Summary]) -> ReportTable:
         ends = (s.fixed, s.broken, s.counts.failed, *points(s.pairs_base, s.pairs)[: 2 * paired])
         rows.append((s.model, s.benchmark, s.counts.items, *points(*shares), *ends))
     pairs = " | Pairs base .2 | Pairs .2" if paired else ""
-    return ReportTable.of("cells", "Cells", f"{heads}{pairs}", rows)
+    return ReportTable.of("results", "Results", f"{heads}{pairs}", rows)
 
 
 _SHARED = (
-    "Cells that share items or models are not independent: intervals and tests over cells say "
+    "Pairs that share items or models are not independent: intervals and tests over pairs say "
     "how stable the mean is over this grid, no more."
 )
 
 
 def grid(summaries: Sequence[Summary]) -> ReportTable:
     """Return the table of means over cells, with intervals, sign tests and regressions."""
-    heads = "Metric | Cells | Mean +.2 | 95% low +.2 | 95% high +.2 | Sign test p .3g"
+    heads = "Metric | Pairs | Mean +.2 | 95% low +.2 | 95% high +.2 | Sign test p .3g"
     rows: list[tuple[Value, ...]] = []
     for metric in ("mc1", "mc2"):
         over = over_cells(np.array([getattr(s, f"delta_{metric}") for s in summaries]))
@@ -54,10 +54,10 @@ def grid(summaries: Sequence[Summary]) -> ReportTable:
         rows.append((f"Δ{metric.upper()}", over.cells, *means, over.sign_p, over.negative))
     notes = (
         _SHARED,
-        f"An interval needs at least {LEAST_CELLS} cells. A cell is negative where its mean is "
-        "below 0, whatever its verdict.",
+        f"A pair is a model on a dataset. An interval needs {LEAST_CELLS} pairs. A pair is "
+        "negative if its mean is below 0, whatever its verdict.",
     )
-    return ReportTable.of("grid", "Means over cells", f"{heads} | Negative cells", rows, notes)
+    return ReportTable.of("grid", "Means over pairs", f"{heads} | Negative pairs", rows, notes)
 
 
 class ModelMeans(NamedTuple):
@@ -121,7 +121,7 @@ def verdict_table(judgements: Sequence[Judgement]) -> ReportTable:
         rows.append((*names, *first, *second, *tests, v.sentence))
     notes = (
         "Intervals: paired bootstrap over groups of items (copies and pairs are one) for MC1, over "
-        "items for MC2. p: McNemar's exact test over groups, after Holm over these cells.",
+        "items for MC2. p: McNemar's exact test over groups, after Holm over these pairs.",
         _SHARED,
     )
     return ReportTable.of("verdicts", "Does correction help?", heads, rows, notes)
