@@ -80,7 +80,7 @@ USAGE = {
 ERRORS = {
     f"serve {MODEL} --limits tokens=0": "at least 1",
     f"{LABEL} labelled.csv": "has labels already",
-    f"{LABEL} unknown.csv": "has labels already",
+    f"{LABEL} unknown.csv": "is not one of the options",
     f"{LABEL} bare.csv": "has no rows; expected a header and rows",
     f"{LABEL} missing.csv": "missing.csv",
     "feedback bare.csv --out more.csv": "give it to `lastword try`",

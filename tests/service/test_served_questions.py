@@ -135,3 +135,12 @@ def test_a_questions_file_names_its_questions(decider, tmp_path):
         choice_of("openai", post(served, "openai", name="goods"))
         near = post(served, "openai", "Which goods?", ["lamps", "combs"])  # without descriptions
         assert near.headers["x-refusal"] == "near_miss" and "goods" in near.text
+
+
+def test_under_shadow_an_answer_of_a_probe_alone_is_deferred(decider):
+    with running(decider) as open_service, running(decider, shadow=True) as shadowed:
+        for service, deferred in ((open_service, False), (shadowed, True)):
+            response = post(service, "openai", INSTRUCTIONS, CHOICES)
+            assert response.status_code == 200, response.text
+            (answer,) = response.json()["answers"]
+            assert answer["lastword"]["deferred"] == deferred

@@ -90,6 +90,8 @@ def decide(
         check_writable(path)
     if texts is None and text is None:
         text = sys.stdin.read().rstrip("\n")
+        if not text.strip():
+            raise InputError("standard input has no text: write one, or give --text or --input")
     decider = load_decider(options)
     ready = decider.prepare(questionnaire, template=template, warn=False)
     for name, served in ready.near.items():

@@ -124,6 +124,10 @@ def _reply(call: Call, work: Query, answer: Answer, full: bool) -> tuple[Answer,
         if service.oversight is not None:
             written["feedback_id"] = service.oversight.probed(answer, work)
         read = decision if answer.by is None else None  # a threshold reads one depth
+        if service.shadow:  # the model's answer; without it, a person has to answer
+            shown = None if decision is None else decision.as_base()
+            deferred = replace(answer, deferred=True)
+            answer = deferred if shown is None else answer_of(work.question, shown, None)
         return answer, _reasons(answer, written, read if full else None)
     assert decision is not None and work.item is not None
     written = service.write(decision, work.item.item, full=full, request=call.id, work=work)

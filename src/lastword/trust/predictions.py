@@ -280,7 +280,8 @@ def certify_plain(
         trials.append(Trial(policy, 0.5, Evidence.of(base, ~wrong, groups)))
     if pool is not None:
         sure, firsts = pool[labelled], np.unique(groups, return_index=True)[1]
-        curve = tuple(rungs(sure, wrong, groups, quantiles(pool), pool))
+        fresh = pool[~table.trained]
+        curve = tuple(rungs(sure, wrong, groups, quantiles(fresh), fresh))
         reference = sampled(sure[firsts], "confidence")
     automation = None if error is None else Automation(error, climb(curve, error, delta))
     errors = Errors.of(wrong, groups)

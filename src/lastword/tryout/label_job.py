@@ -129,7 +129,8 @@ class LabelJob:
             last, words = labelling.complete, " ".join(verdict.advice.guarantee[:1])
             if before == 1:
                 words = _NO_MORE if last else _UNFINISHED
-            progress.words = f"{verdict.advice.headline}. {words}"
+            proven = verdict.answered.share is not None and before > 1
+            progress.words = words if proven else f"{verdict.advice.headline}. {words}"
             progress.page, progress.commands = self.out / PAGE, verdict.advice.commands
             if last:
                 return

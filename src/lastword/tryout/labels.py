@@ -172,8 +172,11 @@ def read_unlabelled(
     if any(seen and (c == settings.label or seen <= options) for c, seen in values.items()):
         return None
     label = settings.label or _LABELS[0]
-    if values.get(label):
-        raise labelled_already(source)
+    if strange := sorted(values.get(label, set()) - options):
+        raise InputError(
+            f"{source}, column {label!r}: {strange[0]!r} is not one of the options. Add it to "
+            "--choices, or name an empty or new column with --label-column"
+        )
     rows = [{**row, label: ""} for row in rows]
     columns, _ = _guess(rows, replace(settings, label=label))
     return _named(rows, columns.id), columns, notes
