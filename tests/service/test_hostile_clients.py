@@ -95,7 +95,8 @@ def test_requests_of_clients_that_left_are_removed_at_once(model):
         left = {"route": "/v1/correct", "status": "499"}
         served.wait_for(lambda: served.metric("lastword_requests_total", **left) == 3)
         held.go.set()
-    assert held.groups == [[None]]  # the pass in progress, and no waiting request
+    # The pass in progress, if it began before its client left, and no waiting request.
+    assert held.groups in ([], [[None]])
 
 
 # Limits
