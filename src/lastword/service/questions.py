@@ -117,24 +117,27 @@ def _items(works: Sequence[Query]) -> list[EncodedItem]:
 
 
 def _reply(call: Call, work: Query, answer: Answer, full: bool) -> tuple[Answer, Object]:
-    """Return the answer to give, which is the model's under shadow, and its reasons."""
-    service, decision = call.service, answer.decision
+    """Return the answer to give and its reasons."""
+    service, decision, given = call.service, answer.decision, _given(call, work, answer)
     if work.probe is not None:
         written: Object = {"operator": answer.method, "likeness": answer.likeness}
         if service.oversight is not None:
             written["feedback_id"] = service.oversight.probed(answer, work)
         read = decision if answer.by is None else None  # a threshold reads one depth
-        if service.shadow:  # the model's answer; without it, a person has to answer
-            shown = None if decision is None else decision.as_base()
-            deferred = replace(answer, deferred=True)
-            answer = deferred if shown is None else answer_of(work.question, shown, None)
-        return answer, _reasons(answer, written, read if full else None)
+        return given, _reasons(given, written, read if full else None)
     assert decision is not None and work.item is not None
     written = service.write(decision, work.item.item, full=full, request=call.id, work=work)
-    if service.shadow:
-        answer = answer_of(work.question, decision.as_base(), None)
     written |= {"seen": int(gate.value or 0)} if (gate := decision.gates.get("seen")) else {}
-    return answer, _reasons(answer, written, decision if full else None)
+    return given, _reasons(given, written, decision if full else None)
+
+
+def _given(call: Call, work: Query, answer: Answer) -> Answer:
+    """Return the answer; under shadow the model's, or a deferred one if it did not answer."""
+    if not call.service.shadow:
+        return answer
+    if answer.decision is None:
+        return replace(answer, deferred=True)
+    return answer_of(work.question, answer.decision.as_base(), None)
 
 
 def _reasons(answer: Answer, written: Object, read: Decision | None) -> Object:
