@@ -105,13 +105,17 @@ def test_classes_keep_type_and_order_in_files(tracer, tmp_path, names):
     classifier = ProbeClassifier(tracer, "What is it about?").fit(TEXTS, labels)
     classifier.probe_.save_pretrained(tmp_path)
     probe = Probe.from_pretrained(tmp_path)
-    assert classifier.classes_.tolist() == sorted(names)
+    again = ProbeClassifier.from_probe(probe, tracer)
+    assert again.classes_.tolist() == classifier.classes_.tolist() == sorted(names)
+    assert_allclose(again.predict_proba(NEW), classifier.predict_proba(NEW))
     write_questions(tmp_path / "q.yaml", {"q": probe.question})
     answers = Decider(tracer, probes=[probe]).decide(NEW[0], read_questions(tmp_path / "q.yaml"))
     value = answers["q"].choice
     assert value == classifier.predict(NEW)[0] and type(value) is type(names[0])
     (entry, *_) = answers.to_dict()["q"]["probabilities"]
     assert entry["value"] == sorted(names)[0] and type(entry["value"]) is type(names[0])
+    with pytest.raises(InputError, match="model"):
+        ProbeClassifier.from_probe(probe, Tracer.demo("control"))
 
 
 def test_cross_validation_and_grid_search_read_no_text_twice(tracer, passes):
