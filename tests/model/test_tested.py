@@ -1,6 +1,7 @@
 """Every row of `lastword models` is loaded, run and compared."""
 
 from pathlib import Path
+from typing import get_args
 
 import formats
 import numpy as np
@@ -13,9 +14,9 @@ from wide import wide
 
 from lastword import Tracer
 from lastword.errors import ModelError
-from lastword.model.families import FAMILIES, LOADING
+from lastword.model.families import FAMILIES
 from lastword.model.loading import load
-from lastword.model.options import LoadOptions
+from lastword.model.options import LoadOptions, Quantize
 from lastword.model.parts import locate, text_config
 
 INVARIANT = 1.5  # any value
@@ -76,8 +77,10 @@ def trajectories(folder: Path, **options) -> np.ndarray:
     return np.concatenate([d.trajectory.ravel() for d in tracer.correct_many(ITEMS, read="all")])
 
 
-STORED = [(f.model_type, form) for f in FAMILIES for form in f.tried if form not in LOADING]
-LOADED = [(f.model_type, form) for f in FAMILIES for form in f.tried if form in LOADING]
+STORED = [
+    (f.model_type, form) for f in FAMILIES for form in f.tried if form not in get_args(Quantize)
+]
+LOADED = [(f.model_type, form) for f in FAMILIES for form in f.tried if form in get_args(Quantize)]
 EXPERTS, NORMED = "qwen3_moe", "gemma3_text"
 
 

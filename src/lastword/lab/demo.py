@@ -47,7 +47,7 @@ class Accuracy(NamedTuple):
 
 
 class Story(NamedTuple):
-    """What the demo tells of labelled answers.
+    """The figures and the certificate that the demo shows.
 
     Attributes:
         certificate: The certificate that the answers give, in words.

@@ -4,8 +4,6 @@ import csv
 from pathlib import Path
 from typing import NamedTuple
 
-LOADING = ("int8", "nf4")
-
 
 class Family(NamedTuple):
     """A model type, with properties that tests check on small random checkpoints on the CPU."""

@@ -55,7 +55,7 @@ class PoolRow:
 
 @dataclass(frozen=True, eq=False)
 class Proven:
-    """What labels prove, and the probe and the certificate that are served.
+    """The proof that labels give, and the probe and the certificate that are served.
 
     Attributes:
         outcome: The test of a gain over the model on the first labels.
