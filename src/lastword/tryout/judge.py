@@ -319,14 +319,14 @@ def _classes(results: _Results, answered: ShareAnswered) -> Iterator[Class]:
     given = results.best.table.max(axis=1) >= (2.0 if least is None else least)
     for label in np.unique(truths).tolist():
         among = truths == label
-        recall, error = _mean(corrected[among]), _mean(1 - corrected[among & given])
+        recall, wrong = _mean(corrected[among]), _mean(1 - corrected[among & given])
         yield Class(
             label,
             int(among.sum()),
             _mean(results.base[among]),
             np.nan if recall is None else recall,
             float(given[among].mean()),
-            error,
+            wrong,
         )
 
 
