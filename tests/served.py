@@ -83,9 +83,9 @@ class Held(Decider):
         self.wait([e.item.id for e in encoded])
         return super().decide_group(encoded, scope)
 
-    def answer(self, works: Any) -> Any:
+    def answer(self, works: Any, known: Any = None) -> Any:
         self.wait([work.item.item.id for work in works if work.item is not None])
-        return super().answer(works)
+        return super().answer(works, known)
 
     def wait(self, ids: list[str | None]) -> None:
         """Wait for the test, and record a pass of these items."""

@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from families import PACKED, build, random_items, tokenizer
@@ -10,11 +11,13 @@ from hypothesis import strategies as st
 from tiers import by_night
 
 from lastword import Item, Tracer
+from lastword.decide.states import LongText
 from lastword.model import check
 from lastword.model.backbone import Backbone
 from lastword.model.prefixes import KeyBlock, PackedRow, Prefixes
 from lastword.text.forest import Branch, Forest
 from lastword.text.forest import build as grow
+from lastword.text.tokens import Passage
 
 SIZE = 4  # tokens per block; prompts here are short
 DEPTH = 6
@@ -94,6 +97,23 @@ def test_answers_do_not_depend_on_earlier_requests(requests, budget):
     for items, read in requests:
         require_alike(TRACER, items, read)
         assert sum(b.bytes for b in prefixes._entries.values()) == prefixes.bytes <= budget
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral-sliding", "gemma2"])
+@pytest.mark.parametrize("start", [0, 21, 49])
+def test_the_means_of_a_text_that_is_read_in_chunks_are_those_of_one_pass(name, start):
+    tracer, prefixes = caching_tracer(name)
+    tokens = tuple(np.random.default_rng(0).integers(3, 60, size=50).tolist())
+    expected = tracer.pooled([Passage(tokens, start)], [1, 4])[0]
+    for evicted in (False, True):
+        text = LongText(tokens, start, (1, 4))
+        for end in (16, 32, 47, 50):
+            text.skip(tracer.backbone)
+            text.read(tracer, end)
+            if evicted:
+                prefixes.clear()
+        assert text.means == pytest.approx(expected, abs=1e-5)  # float32
+    assert prefixes.computed < 0.9 * prefixes.nodes
 
 
 def test_the_least_recently_used_and_deepest_blocks_are_evicted_first():

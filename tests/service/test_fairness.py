@@ -15,10 +15,11 @@ import torch
 from families import random_items
 from served import BODY, PATIENCE_SECONDS, Held, as_body, code_of, running, together, tracer
 
-from lastword import Decider
+from lastword import Choice, Decider, Tracer
+from lastword.probes import Probe
 from lastword.service import chunks, passes
 from lastword.service.chunks import Chunks
-from lastword.text.forest import Branch
+from lastword.service.queue import Order
 
 # Limits of one request
 
@@ -196,54 +197,108 @@ def test_the_age_of_the_oldest_request_grows_while_the_model_hangs(narrow):
 
 @pytest.fixture
 def chunked(monkeypatch):
-    """A model that reads chunks of 16 tokens, each of which counts as a pass."""
+    """A function that gives a decider that reads chunks of 16 tokens, each counted as a pass."""
     monkeypatch.setattr(chunks, "CHUNK", 16)
-    held, read = Held(tracer(prefix_cache=64)), Chunks.read
+    read = Chunks.read
 
-    def recorded(self: Chunks, prompt: Branch) -> None:
-        held.wait(["chunk"])
-        read(self, prompt)
+    def chunked(inner: Tracer | Decider) -> Held:
+        held = Held(inner)
 
-    monkeypatch.setattr(Chunks, "read", recorded)
-    held.go.clear()
-    return held
+        def recorded(self: Chunks, order: Order) -> None:
+            held.wait(["chunk"])
+            read(self, order)
+
+        monkeypatch.setattr(Chunks, "read", recorded)
+        held.go.clear()
+        return held
+
+    return chunked
+
+
+@pytest.fixture
+def demo(topic: Probe) -> Decider:
+    """The embedded model, with a probe."""
+    return Decider.demo(probes=[topic])
 
 
 LONG = BODY | {"id": "long", "prompt": "w5 w6 w7 w8 " * 15}
+TOPIC = {"type": "choice", "instructions": "What is it about?", "choices": ["animal", "money"]}
+FOX = "the red fox runs " * 8
+PROBED = {"input": FOX, "questions": [TOPIC], "model": "lastword/demo-organism"}
 
 
 def test_a_short_request_runs_between_the_chunks_of_a_long_text(chunked, model):
-    with running(chunked) as served, ThreadPoolExecutor(2) as pool:
+    held = chunked(tracer(prefix_cache=64))
+    with running(held) as served, ThreadPoolExecutor(3) as pool:
         long = pool.submit(served.client.post, "/v1/correct", json=LONG)
-        served.wait_for(lambda: chunked.busy)
-        short = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "short"})
+        served.wait_for(lambda: held.busy)
+        other = LONG | {"prompt": LONG["prompt"][3:], "id": "other"}
+        later = pool.submit(served.client.post, "/v1/correct", json=other)
         served.wait_for(lambda: served.service.line.waiting == 1)
-        chunked.go.set()
-        assert short.result().status_code == 200
+        short = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "short"})
+        served.wait_for(lambda: served.service.line.waiting == 2)
+        held.go.set()
+        assert short.result().status_code == later.result().status_code == 200
         scores = long.result().json()["scores"]
         assert served.service.passes.chunks.rate > 0
-    assert chunked.groups == [["chunk"], ["short"], ["chunk"], ["chunk"], ["long"]]
+    read = [["chunk"]] * 3  # of one text after the other
+    assert held.groups == [["chunk"], ["short"], *read[1:], ["long"], *read, ["other"]]
     expected = model.correct(LONG["prompt"], LONG["candidates"])
     assert scores == pytest.approx(expected.scores.tolist(), abs=1e-5)
 
 
-def test_a_long_text_ends_at_the_next_chunk_if_its_client_leaves(chunked):
-    with running(chunked) as served:
+def test_a_short_request_runs_between_the_chunks_that_a_probe_reads(chunked, demo):
+    held = chunked(demo)
+    with running(held) as served, ThreadPoolExecutor(2) as pool:
+        long = pool.submit(served.client.post, "/v1/decisions", json=PROBED)
+        served.wait_for(lambda: held.busy)
+        short = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "short"})
+        served.wait_for(lambda: served.service.line.waiting == 1)
+        held.go.set()
+        assert short.result().status_code == 200
+        (answer,) = long.result().json()["answers"]
+    assert held.groups[:2] == [["chunk"], ["short"]] and held.groups[-1] == []
+    assert held.groups.count(["chunk"]) > 3
+    question = Choice(TOPIC["instructions"], TOPIC["choices"])
+    expected = demo.decide(FOX, {"topic": question})["topic"].probabilities
+    p = [one["probability"] for one in answer["probabilities"]]
+    assert p == pytest.approx([*expected], abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [("/v1/correct", BODY | {"prompt": FOX}), ("/v1/decisions", PROBED)]
+)
+def test_a_long_text_ends_at_the_next_chunk_if_its_client_leaves(chunked, demo, path, body):
+    held = chunked(demo)
+    with running(held) as served:
         with pytest.raises(httpx.ReadTimeout):
-            served.client.post("/v1/correct", json=LONG, timeout=0.5)
+            served.client.post(path, json=body, timeout=0.5)
         served.wait_for(lambda: served.service.traffic.inside == 0)
-        chunked.go.set()
+        held.go.set()
         assert served.client.post("/v1/correct", json=BODY | {"id": "short"}).status_code == 200
-    assert chunked.groups == [["chunk"], ["short"]]
+    assert held.groups == [["chunk"], ["short"]]
 
 
 def test_a_text_that_cannot_be_read_in_time_is_refused_with_the_limit(chunked, monkeypatch):
     monkeypatch.setattr(chunks, "LEAST", 32)
-    chunked.go.set()
-    with running(chunked, deadline_seconds=20.0) as served:
+    held = chunked(tracer(prefix_cache=64))
+    held.go.set()
+    with running(held, deadline_seconds=20.0) as served:
         assert served.client.post("/v1/correct", json=LONG).status_code == 200
         served.service.passes.chunks.rate = 1.0
         refused = served.client.post("/v1/correct", json=LONG)
         assert refused.status_code == 413 and code_of(refused) == "beyond_deadline"
         assert "takes about 32" in refused.text
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
+
+
+def test_a_text_that_does_not_fit_the_cache_is_refused_with_the_limit(chunked):
+    inner = tracer(prefix_cache=64)
+    held = chunked(inner)
+    held.go.set()
+    with running(held) as served:
+        inner.backbone.prefixes.budget = 3 * 10_000
+        refused = served.client.post("/v1/correct", json=LONG)
+        assert refused.status_code == 422 and code_of(refused) == "too_many_tokens"
+        assert "cache holds" in refused.text
+    assert held.groups == [["chunk"]]

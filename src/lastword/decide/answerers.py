@@ -71,6 +71,11 @@ class Query:
         return self.answerer.probe
 
     @property
+    def needs_model(self) -> bool:
+        """True if the model's scores are read whatever the states are."""
+        return self.whole or self.probe is None or self.probe.threshold is None
+
+    @property
     def tokens(self) -> int:
         """The number of tokens to compute, in the prompt with its options and in passages."""
         items = 0 if self.item is None else self.item.tokens
@@ -329,9 +334,12 @@ class ByLinear(Answerer):
         return self._probed(query, options, p, **facts)
 
 
-def answers_of(queries: Sequence[Query]) -> list[Answer | NonFiniteError]:
-    """Return the answer of each query; those of one answerer are answered together."""
-    states, places = pooled_once(queries), dict[int, list[int]]()
+def answers_of(queries: Sequence[Query], known: States) -> list[Answer | NonFiniteError]:
+    """Return the answer of each query, given the states that are known.
+
+    Those of one answerer are answered together.
+    """
+    states, places = pooled_once(queries, known), dict[int, list[int]]()
     for place, query in enumerate(queries):
         places.setdefault(id(query.answerer), []).append(place)
     answers = dict[int, Answer | NonFiniteError]()
@@ -341,18 +349,26 @@ def answers_of(queries: Sequence[Query]) -> list[Answer | NonFiniteError]:
     return [answers[place] for place in range(len(queries))]
 
 
-def pooled_once(queries: Sequence[Query]) -> dict[StateRead, State]:
+def depths_by_passage(
+    queries: Sequence[Query], known: States
+) -> dict[tuple[Tracer | Encoder, Passage], set[int]]:
+    """Return the depths of each passage at which queries read states that are not known."""
+    depths = dict[tuple[Tracer | Encoder, Passage], set[int]]()
+    for read in (read for query in queries for read in query.reads):
+        if read not in known:
+            depths.setdefault((read.source, read.passage), set()).add(read.depth)
+    return depths
+
+
+def pooled_once(queries: Sequence[Query], known: States) -> dict[StateRead, State]:
     """Return the states that queries read; those of one passage share a forward pass.
 
     It runs up to the deepest of their depths: further blocks do not change lower states.
     """
-    depths = dict[tuple[Tracer | Encoder, Passage], set[int]]()
-    for read in (read for query in queries for read in query.reads):
-        depths.setdefault((read.source, read.passage), set()).add(read.depth)
     together = dict[tuple[Tracer | Encoder, tuple[int, ...]], list[Passage]]()
-    for (source, passage), each in depths.items():
+    for (source, passage), each in depths_by_passage(queries, known).items():
         together.setdefault((source, tuple(sorted(each))), []).append(passage)
-    states = dict[StateRead, State]()
+    states = dict(known)
     for (source, chosen), passages in together.items():
         for passage, rows in zip(passages, source.pooled(passages, chosen), strict=True):
             reads = [StateRead(source, passage, depth) for depth in chosen]

@@ -15,6 +15,7 @@ from lastword.decide.answerers import (
     ByModel,
     ByTrajectory,
     Query,
+    States,
     answers_of,
 )
 from lastword.decide.batch import Read, Scope
@@ -452,9 +453,14 @@ class Decider:
             digests[text_digest(to_json([question_digest(question), by]))] = question
         return digests
 
-    def answer(self, queries: Sequence[Query]) -> list[Answer | NonFiniteError]:
-        """Return the answer of each query, or the error of states or logits that are not finite."""
-        answers = answers_of(queries)
+    def answer(
+        self, queries: Sequence[Query], known: States | None = None
+    ) -> list[Answer | NonFiniteError]:
+        """Return the answer of each query, or the error of states or logits that are not finite.
+
+        States that are `known` are not computed.
+        """
+        answers = answers_of(queries, known or {})
         return answers if self._of_table is None else [*map(self._of_table.defer, answers)]
 
 

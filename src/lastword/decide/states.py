@@ -1,6 +1,7 @@
 """Texts -> passages and pooled states, as probes read them at a question's prompt."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -9,13 +10,61 @@ from jaxtyping import Float
 from lastword.decide.item import render
 from lastword.decide.tracer import Tracer, not_finite
 from lastword.errors import ItemError
+from lastword.model.backbone import Backbone
 from lastword.model.encoder import Encoder
 from lastword.probes.state import OWN, Pooling
+from lastword.text.forest import Branch
 from lastword.text.prompt_template import Template
 from lastword.text.question import Question
 from lastword.text.tokens import Passage
 
 MOST_BYTES = 2**30  # of the states that are known
+
+
+@dataclass(eq=False)
+class LongText:
+    """A text that is read in chunks, with the sums of its states so far.
+
+    Attributes:
+        tokens: The input of the model.
+        start: States are added from this token on.
+        depths: The depths of these states, ascending.
+        passage: The passage that a probe reads; None for a prompt, which has no states.
+        end: The number of tokens that have been read.
+        sums: The sums of the states at `depths`.
+    """
+
+    tokens: tuple[int, ...]
+    start: int
+    depths: tuple[int, ...]
+    passage: Passage | None = None
+    end: int = 0
+    sums: Float[np.ndarray, "depths width"] | float = 0.0
+
+    def skip(self, backbone: Backbone) -> None:
+        """Skip the tokens whose keys are cached, and whose states are not added."""
+        if self.end < self.start:
+            last = min(self.start, len(self.tokens) - 1)
+            cached = backbone.cached(self._branch(len(self.tokens), last), self.depths[-1])
+            self.end = max(self.end, min(cached, self.start))
+
+    def read(self, tracer: Tracer, end: int) -> None:
+        """Read the tokens up to `end`, and store their keys in the cache."""
+        branches, first = [self._branch(end, end - 1)], max(self.start, self.end)
+        if first < end:
+            branches.append(self._branch(end, first))
+        means = tracer.backbone.pooled(branches, self.depths, tracer.batch_tokens, caches=True)
+        self.sums += (end - first) * means[1].astype(np.float64) if first < end else 0.0
+        self.end = end
+
+    @property
+    def means(self) -> Float[np.ndarray, "depths width"]:
+        """The mean states, in float32."""
+        return (np.asarray(self.sums) / (len(self.tokens) - self.start)).astype(np.float32)
+
+    def _branch(self, end: int, first: int) -> Branch:
+        # The last token of a branch is not fed, so any one is added.
+        return Branch((*self.tokens[:end], self.tokens[0]), first + 1)
 
 
 def read_passages(

@@ -93,18 +93,30 @@ class Backbone:
         """Compute the states of all branches at `depths`; later blocks do not run."""
         return self._states(branches, _Capture(tuple(sorted(set(depths)))), padded_tokens)
 
-    def cached(self, branch: Branch) -> int:
-        """Return the number of a branch's first tokens whose keys are cached at every depth."""
+    def has_one_rope(self, tokens: int) -> bool:
+        """Return True if a text of so many tokens has the same rope as its beginnings."""
+        return rope_class(self.model.config, tokens) == rope_class(self.model.config, 1)
+
+    def cached(self, branch: Branch, depth: int) -> int:
+        """Return the number of a branch's first tokens whose keys are cached up to a depth."""
         with self.lock:
             prefixes, rope = self.prefixes, self._rope(branch)
-            return prefixes.cached(build([branch]), rope, self.depth) if prefixes else 0
+            return prefixes.cached(build([branch]), rope, depth) if prefixes else 0
 
     @torch.inference_mode()
     def pooled(
-        self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int = 8192
+        self,
+        branches: Sequence[Branch],
+        depths: Sequence[int],
+        padded_tokens: int = 8192,
+        *,
+        caches: bool = False,
     ) -> Pooled:
-        """Return the mean over each branch's read rows, in float32."""
-        capture = _Capture(tuple(sorted(set(depths))), pools=True)
+        """Return the mean over each branch's read rows, in float32.
+
+        With cached prefixes, means depend on earlier texts by the rounding of their batches.
+        """
+        capture = _Capture(tuple(sorted(set(depths))), pools=True, caches=caches)
         states = self._states(branches, capture, padded_tokens)
         means = torch.stack([states.hidden[d].cpu() for d in depths], 1)
         return means[states.reads.row].numpy()  # batches may have another order than the branches
@@ -151,12 +163,11 @@ class Backbone:
             inputs = {"attention_mask": self._tensor(mask.astype(np.int64))}
             return self._capture(ids, reads, capture, inputs)
         forest = build(branches)
-        # Without cached prefixes, means do not depend on earlier texts.
-        prefixes = None if capture.pools else self.prefixes
+        prefixes = self.prefixes if capture.caches else None
         row = PackedRow(forest)
         if prefixes is not None:
             row = prefixes.row(forest, self._rope(branches[0]), capture.deepest)
-        tile = TILE_POOLED if capture.pools else TILE
+        tile = TILE if capture.caches else TILE_POOLED
         with _forest_attention(self.config, ForestAttention(row, self.attention, tile)):
             inputs = {"position_ids": self._tensor(forest.positions[None, row.nodes])}
             reads = replace(forest.reads, rows=row.rows)
@@ -202,10 +213,14 @@ class Backbone:
 
 
 class _Capture(NamedTuple):
-    """The depths to capture, ascending; `pools` if only the mean over a branch's rows is needed."""
+    """The depths to capture, ascending; `pools` if only the mean over a branch's rows is needed.
+
+    With `caches`, prefixes are taken from the cache and added to it.
+    """
 
     depths: tuple[int, ...]
     pools: bool = False
+    caches: bool = True
 
     @property
     def deepest(self) -> int:

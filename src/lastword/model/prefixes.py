@@ -1,10 +1,11 @@
 """Cache of repeated beginnings of texts: their keys and values in the attention.
 
-A prompt's tokens before the first read row are cut into blocks. The keys and values of a block
+A prompt's tokens up to the first read row are cut into blocks. The keys and values of a block
 depend only on the tokens up to its end, so their digest is its name. Within a budget in
 bytes, the least recently used blocks are removed first, and of one prompt's blocks the deepest.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -105,14 +106,23 @@ class Prefixes:
         """Return the number of blocks."""
         return len(self._entries)
 
+    @property
+    def capacity(self) -> float:
+        """The number of tokens whose keys fit the budget; infinite before the first block."""
+        return self.block * len(self) * self.budget / self.bytes if self.bytes else math.inf
+
     def row(self, forest: Forest, rope: int, depth: int) -> PackedRow:
         """Return a forest as a row for `depth` blocks; keys depend on the class of the rope."""
         if depth == 0:  # no attention is called
             return PackedRow(forest)
-        blocks = self._blocks_of(forest, rope)
-        known = {name: self._entries[name] for name in blocks if self._has(name, depth)}
-        cached = {name: (blocks[name], block) for name, block in known.items()}
-        additions = {name: nodes for name, nodes in blocks.items() if name not in cached}
+        blocks, cached, additions = self._blocks_of(forest, rope), {}, {}
+        read = np.zeros(len(forest), dtype=bool)
+        read[forest.reads.rows] = True
+        for name, nodes in blocks.items():
+            if not self._has(name, depth):
+                additions[name] = nodes
+            elif not read[nodes].any():  # a read row has to be computed for its state
+                cached[name] = nodes, self._entries[name]
         return PackedRow(forest, cached, additions)
 
     def cached(self, forest: Forest, rope: int, depth: int) -> int:
@@ -141,17 +151,13 @@ class Prefixes:
         self.bytes = 0
 
     def _blocks_of(self, forest: Forest, rope: int) -> dict[bytes, Ragged]:
-        reads = forest.reads
-        read = np.zeros(len(forest), dtype=bool)
-        read[reads.rows] = True
-        blocks: dict[bytes, Ragged] = {}
+        reads, blocks = forest.reads, dict[bytes, Ragged]()
         # The rows that predict the first token of a branch.
         firsts = reads.rows[reads.row[np.flatnonzero(np.diff(reads.branch, prepend=-1))]]
         for first in np.unique(firsts):
-            path, name = forest.ancestors(int(first)), str(rope).encode()
+            path, name = np.append(forest.ancestors(int(first)), first), str(rope).encode()
             for start in range(0, len(path) - self.block + 1, self.block):
                 nodes = path[start : start + self.block]
                 name = blake2b(name + forest.tokens[nodes].tobytes(), digest_size=16).digest()
-                if not read[nodes].any():  # a read row has to be computed for its state
-                    blocks[name] = nodes
+                blocks[name] = nodes
         return blocks

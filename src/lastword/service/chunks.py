@@ -1,4 +1,4 @@
-"""Long prompts are read in chunks, so that other requests have turns in between.
+"""Long texts are read in chunks, so that other requests have turns in between.
 
 The keys and values of a chunk stay in the model's cache of prefixes, where the next chunk and the
 pass that answers find them. The chunks show how fast the model reads, and so which requests cannot
@@ -8,54 +8,105 @@ be answered before their deadline.
 import math
 import time
 
+from lastword.decide.answerers import StateRead, States, depths_by_passage
+from lastword.decide.states import LongText
 from lastword.decide.tracer import Tracer
-from lastword.text.forest import Branch
+from lastword.model.options import LoadOptions
+from lastword.model.prefixes import BLOCK
+from lastword.service.queue import Order
 
-CHUNK = 256  # tokens on a CPU: all other requests wait for it
+CHUNK = 256  # tokens on a CPU without others before them: all other requests wait for it
 LEAST = 4 * CHUNK  # tokens that are always tried, so that a slow moment is forgotten
-CACHE_BYTES = 160 * 2**20  # of prefixes on a CPU: 3,600 tokens of SmolLM2
+CACHE_BYTES = 160 * 2**20  # of prefixes on a CPU by default: 3,600 tokens of SmolLM2
 _NEWEST = 0.3  # share of the newest chunk in the mean rate
 
 
 class Chunks:
-    """Reads prompts in chunks of at most `size` tokens; only the model's thread calls `read`.
+    """Reads the texts of orders in chunks; only the model's thread calls most methods.
 
-    `rate` is the measured speed, in tokens without others before them per second.
+    A chunk takes as long as `size` tokens without others before them. `rate` is the measured speed,
+    in such tokens per second.
     """
 
     rate: float | None = None
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        self.size, prefixes = tracer.batch_tokens, tracer.model.backbone.prefixes
-        if tracer.profile.device.type == "cpu":
+        self._backbone, self._prefixes = tracer.backbone, tracer.backbone.prefixes
+        self.size, self._on_cpu = tracer.batch_tokens, tracer.profile.device.type == "cpu"
+        if self._on_cpu:
             self.size = CHUNK
-            if prefixes is not None:
-                prefixes.budget = min(prefixes.budget, CACHE_BYTES)
-        # Attention to so many tokens takes as many operations as the rest of a block.
-        self._attended = 6 * tracer.profile.width
+            is_default = tracer.options.prefix_cache == LoadOptions.prefix_cache
+            if self._prefixes is not None and is_default:
+                self._prefixes.budget = CACHE_BYTES
+        # Attention to so many tokens takes as long as the rest of a block.
+        self._attended = 3 * tracer.profile.width
 
-    def unread(self, prompt: Branch) -> int:
-        """Return the number of tokens before the candidate that are not cached; 0 if few."""
-        backbone = self._tracer.backbone
-        if prompt.boundary <= self.size or backbone.prefixes is None:
-            return 0
-        return prompt.boundary - backbone.cached(prompt)
+    def unread(self, order: Order) -> list[LongText]:
+        """Return the long texts of an order of which a chunk has to be read before its pass."""
+        if order.texts is None:
+            order.texts = self._texts(order)
+        for text in order.texts:
+            text.skip(self._backbone)  # others may have read its beginning
+        return [text for text in order.texts if self._is_unread(text)]
 
-    def read(self, prompt: Branch) -> None:
-        """Read the next chunk of a prompt, and measure the speed."""
-        begin, start = time.perf_counter(), prompt.boundary - self.unread(prompt)
-        # The token of the last row has to be computed for its state, and is not cached.
-        end = min(start + self.size, prompt.boundary - 1)
-        branch, depth = Branch(prompt.tokens[: end + 2], end + 1), self._tracer.profile.depth
-        self._tracer.backbone.states([branch], [depth], self._tracer.batch_tokens)
-        rate = (self._work(end) - self._work(start)) / (time.perf_counter() - begin)
+    def _is_unread(self, text: LongText) -> bool:
+        # The pass that answers reads the last tokens of a prompt.
+        least = 0 if text.passage is not None else self._count(text.end)
+        return len(text.tokens) - text.end > least
+
+    def _count(self, start: int) -> int:
+        """Return the number of tokens of a chunk after so many others."""
+        # n + (2 start n + n^2) / 2a = size, for n, with n^2 about size * n.
+        return max(BLOCK, int(self.size / (1 + (start + self.size / 2) / self._attended)))
+
+    def _texts(self, order: Order) -> list[LongText]:
+        items = [work.item for work in order.works if work.needs_model] or [order.encoded]
+        prompts = (prompt for item in items if item is not None for prompt in item.prompts)
+        beginnings = dict.fromkeys(p.branches[0].tokens[: p.branches[0].boundary] for p in prompts)
+        last = self._tracer.profile.depth
+        texts = [LongText(tokens, len(tokens), (last,)) for tokens in beginnings]
+        for (source, passage), depths in depths_by_passage(order.works, {}).items():
+            if source is self._tracer:
+                chosen = tuple(sorted(depths))
+                texts.append(LongText(passage.tokens, passage.start, chosen, passage=passage))
+        return [text for text in texts if self._is_long(len(text.tokens))]
+
+    def _is_long(self, tokens: int) -> bool:
+        prefixes = self._prefixes
+        if prefixes is None or tokens <= self.size or not self._backbone.has_one_rope(tokens):
+            return False
+        return self._on_cpu or tokens <= prefixes.capacity  # a GPU reads a longer one in one pass
+
+    def read(self, order: Order) -> None:
+        """Read the next chunk of an order, and measure the speed."""
+        begin, text = time.perf_counter(), self.unread(order)[0]
+        start, end = text.end, text.end + self._count(text.end)
+        text.read(self._tracer, min(end - end % BLOCK, len(text.tokens)))
+        rate = (self._work(text.end) - self._work(start)) / (time.perf_counter() - begin)
         self.rate = rate if self.rate is None else _NEWEST * rate + (1 - _NEWEST) * self.rate
 
-    def seconds(self, prompt: Branch) -> float:
-        """Return the predicted time for the rest of a prompt; 0 before the first chunk."""
-        start = prompt.boundary - self.unread(prompt)
-        rest = self._work(prompt.boundary) - self._work(start)
+    def lack(self, order: Order) -> str | None:
+        """Return why a text of an order cannot be cached, or None."""
+        longest = max(len(text.tokens) for text in order.texts or ())
+        if self._prefixes is None or longest <= (most := self._prefixes.capacity):
+            return None
+        what = f"a text has {longest} tokens, and the service's cache holds {most:.0f}"
+        return f"{what}: shorten it, or serve with a larger --load prefix_cache"
+
+    def states(self, order: Order) -> States:
+        """Return the states of the long texts of an order that probes read."""
+        return {
+            StateRead(self._tracer, text.passage, depth): state
+            for text in order.texts or ()
+            if text.passage is not None
+            for depth, state in zip(text.depths, text.means, strict=True)
+        }
+
+    def seconds(self, order: Order) -> float:
+        """Return the predicted time for the rest of an order; 0 before the first chunk."""
+        texts = self.unread(order)
+        rest = sum(self._work(len(text.tokens)) - self._work(text.end) for text in texts)
         return rest / self.rate if self.rate else 0.0
 
     def most(self, seconds: float) -> float:

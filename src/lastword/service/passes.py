@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from lastword.decide.answer import Answer
+from lastword.decide.answerers import State, StateRead
 from lastword.decide.decider import Decider
 from lastword.errors import TraceError
 from lastword.records.decision import Decision
@@ -27,16 +28,28 @@ class Passes:
         self._decider, self._metrics, self._log = decider, metrics, log
         self._deadline = deadline
         self.chunks = None if decider.by_model is None else Chunks(decider.tracer)
+        self._long: Order | None = None  # the long order that is read
+
+    @property
+    def probe_tokens(self) -> int:
+        """The number of tokens that probes read in a pass, of encoders if there is no model."""
+        return CPU_TOKENS if self.chunks is None else self._decider.tracer.batch_tokens
 
     def choose(self, orders: Sequence[Order]) -> list[Order]:
-        """Return the first order and those that share its pass; a long one is alone."""
-        first = orders[0]
+        """Return the first order and those that share its pass; a long one is alone.
+
+        Long ones are read one after the other: together, their keys would not fit the cache, and
+        short ones would wait for a chunk of each.
+        """
+        if self._long is not None and self._long.future.done():
+            self._long = None
+        first = next((o for o in orders if o is self._long or not self._is_long(o)), None)
+        if first is None:
+            first = self._long = self._long or orders[0]
         if self._is_long(first):
             return [first]
         alike = [o for o in orders if o.kind == first.kind and not self._is_long(o)]
-        limit = TARGETS
-        if first.encoded is None:  # probes; without a language model they read encoders alone
-            limit = CPU_TOKENS if self.chunks is None else self._decider.tracer.batch_tokens
+        limit = self.probe_tokens if first.encoded is None else TARGETS
         count = sum(cost <= limit for cost in accumulate(order.cost for order in alike))
         alike = alike[: max(count, 1)]
         items = [order.encoded for order in alike if order.encoded is not None]
@@ -47,26 +60,21 @@ class Passes:
         return [alike[i] for i in sorted(group)]
 
     def _is_long(self, order: Order) -> bool:
-        """Return True if a chunk of the order's prompt has to be read before its pass."""
-        if order.encoded is None or self.chunks is None:
-            return False
-        prompt = order.encoded.prompt.branches[0]
-        # A cache that is too small for a prompt never has all of it.
-        tried = order.chunks * self.chunks.size >= 2 * prompt.boundary
-        return not tried and self.chunks.unread(prompt) > self.chunks.size
+        """Return True if a chunk of an order's texts has to be read before its pass."""
+        return self.chunks is not None and bool(self.chunks.unread(order))
 
     def _read_chunk(self, order: Order) -> dict[Order, Any]:
-        """Read a chunk of an order's prompt; refuse an order whose deadline is too near."""
-        assert order.encoded is not None and self.chunks is not None
-        prompt = order.encoded.prompt.branches[0]
+        """Read a chunk of an order's texts; refuse an order whose deadline is too near."""
+        assert self.chunks is not None and order.texts is not None
         try:
-            self.chunks.read(prompt)
+            self.chunks.read(order)
         except BaseException as error:  # as in `run`
             return {order: self._as_refusal(error)}
-        order.chunks += 1
+        if (lack := self.chunks.lack(order)) is not None:
+            return {order: Refusal("too_many_tokens", lack)}
         left = self._deadline - (time.monotonic() - order.since)
-        late = self.chunks.seconds(prompt) > left
-        return {order: self._beyond(order.encoded.tokens)} if late else {}
+        late = self.chunks.seconds(order) > left
+        return {order: self._beyond(sum(len(t.tokens) for t in order.texts))} if late else {}
 
     @property
     def _most(self) -> float:
@@ -106,7 +114,10 @@ class Passes:
         items = [order.encoded for order in orders if order.encoded is not None]
         results: Sequence[Any]
         if works:
-            answers = iter(self._decider.answer(works))
+            states = dict[StateRead, State]()
+            for order in orders:
+                states |= {} if self.chunks is None else self.chunks.states(order)
+            answers = iter(self._decider.answer(works, states))
             results = [_together([next(answers) for _ in order.works]) for order in orders]
         else:
             results = self._decider.decide_group(items, orders[0].scope)

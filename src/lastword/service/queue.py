@@ -22,6 +22,7 @@ from typing import Any
 
 from lastword.decide.answerers import Query
 from lastword.decide.batch import Scope
+from lastword.decide.states import LongText
 from lastword.errors import TraceError
 from lastword.text.tokens import EncodedItem
 
@@ -34,7 +35,7 @@ class Order:
         batch: True for the lane of batches.
         encoded: The tokens of the item; None if probes answer the works.
         works: The work of one question, or of those that probes answer; () for a bare item.
-        chunks: Number of chunks of its prompt that were read.
+        texts: Its texts that are read in chunks; None before its first turn.
         future: The result, from `Line.results` on; if it is cancelled, the order leaves the queue.
     """
 
@@ -43,7 +44,7 @@ class Order:
     encoded: EncodedItem | None = None
     scope: Scope | None = None
     works: tuple[Query, ...] = ()
-    chunks: int = 0
+    texts: list[LongText] | None = None
     since: float = field(default_factory=time.monotonic)
     future: "asyncio.Future[Any]" = field(init=False)
 
@@ -92,6 +93,7 @@ class Queue:
         """Return the next orders, all of one lane, without removing them."""
         singles, batches = self._lanes[False], self._lanes[True]
         lane = batches if batches and (self._single_had_turn or not singles) else singles
+        self._single_had_turn = lane is singles
         # The first order of each client, then the second of each, and so on.
         turns = (order for turn in zip_longest(*lane.values()) for order in turn if order)
         return [*islice(turns, most)]
@@ -103,7 +105,6 @@ class Queue:
             self.discard(order)
             if order.client in lane:  # dicts keep their order, so this moves it to the end
                 lane[order.client] = lane.pop(order.client)
-            self._single_had_turn = not order.batch
 
 
 class Line:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import TypeVar
 
 from lastword.decide.answer import Answer, answered_by
@@ -160,7 +160,7 @@ class Service(Application):
     ) -> list[Answer]:
         """Return the answer of each work, or raise what the model raised."""
         # One order per question, so that a pass can mix the questions of several requests.
-        orders = _orders(works, client, batch)
+        orders = _orders(works, client, batch, self.passes.probe_tokens)
         answers = list[Answer]()
         for result in await self.line.results(orders):
             if isinstance(result, BaseException):
@@ -200,10 +200,16 @@ class Service(Application):
         return content | label
 
 
-def _orders(works: Sequence[Query], client: Hashable, batch: bool) -> list[Order]:
-    """Return an order per work, but one for adjacent works of probes: these share a pass."""
+def _orders(works: Sequence[Query], client: Hashable, batch: bool, most: int) -> list[Order]:
+    """Return an order per work, but one for adjacent works of probes with at most so many tokens.
+
+    These share a pass.
+    """
     make, orders = partial(Order, client=client, batch=batch), list[Order]()
-    for probed, group in groupby(works, key=lambda work: work.probe is not None):
+    totals = accumulate(work.tokens for work in works)
+    parts = zip(works, (total // most for total in totals), strict=True)
+    for (probed, _), part in groupby(parts, key=lambda p: (p[0].probe is not None, p[1])):
+        group = [work for work, _ in part]
         if probed:
             orders.append(make(works=tuple(group)))
         else:
