@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -128,11 +128,16 @@ def evaluate(
         try:
             outcome: RunResult | Exception | None = _finished(model, work, out, shard)
             if outcome is None:
-                decider = decider or load_decider(model)
+                decider = decider or _load(model)
                 outcome = evaluated(decider, work, out, shard)
         except Exception as error:
             outcome = error
         yield outcome
+
+
+def _load(model: DecideOptions) -> "Decider":
+    """Load a model without a cache of prefixes: the plan puts equal beginnings into one batch."""
+    return load_decider(replace(model, prefix_cache=0))
 
 
 def _finished(
@@ -157,7 +162,7 @@ def _on_cluster(
     missing = [work for work, result in zip(works, results, strict=True) if result is None]
     if missing:
         with redirect_stdout(sys.stderr), waiting(f"running {model.label} in Ray workers"):
-            done = iter(evaluate_shards(cluster, partial(load_decider, model), missing, out))
+            done = iter(evaluate_shards(cluster, partial(_load, model), missing, out))
         results = [_warned(next(done)) if result is None else result for result in results]
     return [result for result in results if result is not None]
 
