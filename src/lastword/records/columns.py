@@ -176,17 +176,21 @@ _PUT: dict[pa.DataType, Callable[[Any], Any]] = {
     _BY_NAME: dict,
 }
 _OF_JSON: dict[str, Callable[[Any], Any]] = {"gates": _gates, "withheld": Withheld.from_dict}
-_FIELDS = {field.name for field in fields(Decision)}
+# The columns of a decision's fields with their functions; a schema is slow to iterate over.
+_READ = [
+    (column.name, _OF_JSON.get(column.name, _PUT[column.type]))
+    for column in COLUMNS
+    if column.name in ("lambda", *(field.name for field in fields(Decision)))
+]
 
 
 def read(row: Mapping[Any, Any]) -> Decision:
     """Return the decision in a row of a data frame; RecordError if the item has no answer."""
     cells = without_nan(row)
     values: dict[str, Any] = {"model": str(row.get("model", ""))}
-    for column in COLUMNS:
-        name = "mixing" if column.name == "lambda" else column.name
-        if name in _FIELDS and (cell := cells.get(column.name)) is not None:
-            values[name] = _OF_JSON.get(name, _PUT[column.type])(cell)
+    for name, convert in _READ:
+        if (cell := cells.get(name)) is not None:
+            values["mixing" if name == "lambda" else name] = convert(cell)
     operator = values.get("operator", "base")
     try:
         return Decision(**values, method="trace" if operator in OPERATORS else operator)

@@ -25,7 +25,7 @@ LEVEL = 0.95
 ITEM_RESAMPLES = 10_000
 CELL_RESAMPLES = 200_000
 LEAST_CELLS = 5  # an interval over fewer is little more than their minimum and maximum
-_CHUNK = 4_000_000  # maximum number of draws in memory
+_CHUNK = 250_000  # draws at a time, which stay in the processor's cache
 MOST_DRAWN = 20_000  # maximum number of values that are drawn; the mean of more is normal
 
 
