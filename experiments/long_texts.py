@@ -1,9 +1,9 @@
-"""Waits of a client with short questions beside one that sends long texts.
+"""Waits of clients with short questions beside clients that send long texts.
 
-    OMP_NUM_THREADS=1 python experiments/long_texts.py [--tokens 8000 3000] [--source FOLDER]
+    OMP_NUM_THREADS=1 python experiments/long_texts.py [--tokens 8000 3000] [--short 4] [--long 2]
 
-Both ask a `lastword serve`, one request after the other. For each length there is a line with the
-short client's number of answers, median and 99th percentile without and with the other, the
+All ask a `lastword serve`, each one request after the other. For each length there is a line with
+the short clients' number of answers, median and 99th percentile without and with the others, the
 statuses of both, and the growth of the service's memory. With `--source FOLDER` the service is that
 of another checkout's `src`. The output is kept in dev/LOG.md.
 """
@@ -65,25 +65,29 @@ def run(clients: list[Client], end: Event, seconds: float, process: psutil.Proce
     return most
 
 
-def spans(client: Client) -> str:
-    """Return the median and the 99th percentile of a client's waits."""
-    middle, late = np.quantile(client.waits, (0.5, 0.99))
-    return f"{len(client.waits)} answers, p50 {middle:.2f} s, p99 {late:.2f} s"
+def spans(clients: list[Client]) -> str:
+    """Return the median and the 99th percentile of the clients' waits, and their statuses."""
+    waits = [wait for client in clients for wait in client.waits]
+    statuses = sum((client.statuses for client in clients), Counter[str]())
+    middle, late = np.quantile(waits, (0.5, 0.99))
+    return f"{len(waits)} answers, p50 {middle:.2f} s, p99 {late:.2f} s; {dict(statuses)}"
 
 
-def measure(url: str, process: psutil.Process, tokens: int, seconds: float) -> None:
-    """Print the waits of the short client without and with long texts of so many tokens."""
+def measure(url: str, process: psutil.Process, texts: list[str], args: argparse.Namespace) -> None:
+    """Print the waits of the short clients without and with those that send the long texts."""
+
+    def clients(end: Event, texts: list[str]) -> list[Client]:
+        return [Client(url, text, end) for text in texts]
+
+    shorts, end = [str(SHORT["text"])] * args.short, Event()
+    quiet = clients(end, shorts)
+    before = run(quiet, end, args.seconds / 2, process)
     end = Event()
-    quiet = Client(url, str(SHORT["text"]), end)
-    before = run([quiet], end, seconds / 2, process)
-    end = Event()
-    short = Client(url, str(SHORT["text"]), end)
-    long = Client(url, WORDS * (tokens // 17), end)
-    after = run([short, long], end, seconds, process)
-    print(f"{tokens} tokens")
+    short, long = clients(end, shorts), clients(end, texts)
+    after = run([*short, *long], end, args.seconds, process)
     print(f"  quiet:  {spans(quiet)}")
-    print(f"  beside: {spans(short)}; {dict(short.statuses)}")
-    print(f"  long:   {spans(long)}; {dict(long.statuses)}")
+    print(f"  beside: {spans(short)}")
+    print(f"  long:   {spans(long)}")
     print(f"  memory: {before / MEGABYTE:.0f} MB, then {after / MEGABYTE:.0f} MB", flush=True)
 
 
@@ -92,6 +96,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="lastword/smollm2-135m")
     parser.add_argument("--tokens", type=int, nargs="+", default=[8000, 3000, 1500])
+    parser.add_argument("--short", type=int, default=1, help="number of clients")
+    parser.add_argument("--long", type=int, default=1, help="number of clients")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--source", help="folder of another checkout's src")
     args = parser.parse_args()
@@ -99,7 +105,8 @@ def main() -> None:
         os.environ["PYTHONPATH"] = args.source
     with serving(args.model) as (url, process):
         for tokens in args.tokens:
-            measure(url, process, tokens, args.seconds)
+            print(f"{tokens} tokens")
+            measure(url, process, [WORDS * (tokens // 17)] * args.long, args)
 
 
 if __name__ == "__main__":

@@ -292,6 +292,22 @@ def test_a_text_that_cannot_be_read_in_time_is_refused_with_the_limit(chunked, m
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
 
 
+def test_a_text_that_waited_too_long_for_others_is_refused_at_its_turn(chunked):
+    held = chunked(tracer(prefix_cache=64))
+    with running(held, deadline_seconds=20.0) as served, ThreadPoolExecutor(2) as pool:
+        first = pool.submit(served.client.post, "/v1/correct", json=LONG)
+        served.wait_for(lambda: held.busy)
+        other = LONG | {"prompt": LONG["prompt"][3:]}
+        later = pool.submit(served.client.post, "/v1/correct", json=other)
+        served.wait_for(lambda: served.service.line.waiting == 1)
+        (order,) = served.service.line._queue
+        order.since -= 20.0
+        held.go.set()
+        assert first.result().status_code == 200
+        assert later.result().status_code == 429 and code_of(later.result()) == "queue_full"
+        assert int(later.result().headers["retry-after"]) >= 1
+
+
 def test_a_text_that_does_not_fit_the_cache_is_refused_with_the_limit(chunked):
     inner = tracer(prefix_cache=64)
     held = chunked(inner)

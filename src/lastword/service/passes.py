@@ -44,8 +44,7 @@ class Passes:
         if self._long is not None and self._long.future.done():
             self._long = None
         first = next((o for o in orders if o is self._long or not self._is_long(o)), None)
-        if first is None:
-            first = self._long = self._long or orders[0]
+        first = first or self._long or orders[0]
         if self._is_long(first):
             return [first]
         alike = [o for o in orders if o.kind == first.kind and not self._is_long(o)]
@@ -66,19 +65,23 @@ class Passes:
     def _read_chunk(self, order: Order) -> dict[Order, Any]:
         """Read a chunk of an order's texts; refuse an order whose deadline is too near."""
         assert self.chunks is not None and order.texts is not None
+        seconds, until = self.chunks.seconds(order), order.since + self._deadline
+        if order is not self._long and time.monotonic() + 2 * seconds > until:
+            what = "other long texts came first, and this one cannot be read before its deadline"
+            return {order: Refusal("queue_full", what, retry_after=math.ceil(2 * seconds))}
+        self._long = order
         try:
             self.chunks.read(order)
         except BaseException as error:  # as in `run`
             return {order: self._as_refusal(error)}
         if (lack := self.chunks.lack(order)) is not None:
             return {order: Refusal("too_many_tokens", lack)}
-        left = self._deadline - (time.monotonic() - order.since)
-        late = self.chunks.seconds(order) > left
+        late = time.monotonic() + self.chunks.seconds(order) > until
         return {order: self._beyond(sum(len(t.tokens) for t in order.texts))} if late else {}
 
     @property
     def _most(self) -> float:
-        # Half of the time is for others, which have turns between the chunks.
+        # Half of the time is for others, which have turns between the chunks (`_read_chunk`).
         return math.inf if self.chunks is None else self.chunks.most(self._deadline / 2)
 
     def require_timely(self, tokens: int) -> None:
