@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Int
 
+from lastword.decide.priors import ByBranch
 from lastword.errors import NonFiniteError
 from lastword.methods.contract import ItemReadings, Method, Needs
 from lastword.model.readout import HiddenStates, TokenScores
@@ -76,7 +77,8 @@ class Batch:
     """The trajectories of a group's items, read step by step from their states.
 
     All branches of all items are numbered in one sequence: per item, the candidates after the
-    prompt, then those after the blind prompt, then those after each content-free prompt.
+    prompt, then those after the blind prompt, then those after each content-free prompt. `known`
+    has b of the branches without states, and nan for the others.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Batch:
         scorer: Scorer,
         methods: Mapping[str, Method],
         step: Step,
+        known: ByBranch,
     ) -> None:
         self.states, self.scorer, self.depth = states, scorer, scorer.last
         self._head, self._encoded, self._methods = read, encoded, methods
@@ -99,6 +102,9 @@ class Batch:
         count = spans[-1][-1].stop
         self.faults = np.full(count, -1)
         self._scores = np.full((count, self.depth + 1), np.nan)
+        self._scores[:, self.depth] = known
+        self._computed = np.isnan(known)
+        self._branch = np.flatnonzero(self._computed)[states.reads.branch]
         self._t = np.full(count, np.nan)
         peers = ((name, method.needs.token_scorer) for name, method in methods.items())
         # Token scorers by name, each with its scores: of other methods, and T's other readings.
@@ -106,6 +112,11 @@ class Batch:
         readings = scorer.variants() if step.readings else {}
         self._by_reading = {name: (s, np.full(count, np.nan)) for name, s in readings.items()}
         self.read(range(len(encoded)), step)
+
+    @property
+    def base_scores(self) -> ByBranch:
+        """b of each branch; nan if unread."""
+        return self._scores[:, self.depth]
 
     def trajectory(self, item: int) -> Trajectory:
         """Return S and t of an item, as far as they have been read."""
@@ -182,9 +193,10 @@ class Batch:
         mask = np.zeros(len(self._t), dtype=bool)
         for span in spans:
             mask[span] = True
+        mask &= self._computed
         if not mask.any():
             return
-        branch = self.states.reads.branch
+        branch = self._branch
         targets = np.flatnonzero(mask[branch])
         into: list[tuple[TokenScorer, Scores]] = [(self.scorer, self._t)] if step.t else []
         into += self._by_reading.values() if step.readings else ()

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from transformers import PreTrainedModel
 
 from lastword.decide.batch import Batch, Read, Scope
+from lastword.decide.priors import Priors
 from lastword.decide.stream import OnError, answered
 from lastword.errors import InvariantError, ItemError, NonFiniteError
 from lastword.files.strict_json import strict
@@ -97,7 +98,7 @@ class Tracer:
         self.source, self.checked = model.source, model.checked
         self.factors, self._invariant = _invariant_of(model, invariant, self.theta)
         self.scorer = Scorer(self.theta, profile.depth, profile.vocabulary)
-        self._trace = trace(self.facts)
+        self._trace, self._priors = trace(self.facts), Priors()
         self.batch_tokens = load.batch_tokens or model.batch_tokens
 
     @property
@@ -393,9 +394,16 @@ class Tracer:
             for one in encoded
         ]
         branches = [b for e in encoded for p in e.prompts for b in p.branches]
+        # Priors have no other depth than L, and like prefixes need a model that does not change.
+        deeper = step.blind_t or not step.blind | correction.needs.blind <= {self.scorer.last}
+        priors = Priors(0) if deeper or self.backbone.prefixes is None else self._priors
+        known = priors.of(encoded)
+        branches = [b for b, score in zip(branches, known, strict=True) if np.isnan(score)]
         # A method that reads nothing needs the places of the rows all the same.
         states = self.backbone.states(branches, sorted(depths) or [0], self.batch_tokens)
-        return Batch(encoded, states, self.readout.read, self.scorer, scope.methods, step)
+        batch = Batch(encoded, states, self.readout.read, self.scorer, scope.methods, step, known)
+        priors.keep(encoded, batch.base_scores)
+        return batch
 
     def _next(self, evidence: ItemReadings, read: Read, correction: Method) -> Step | Ruling:
         trajectory = evidence.trajectory
