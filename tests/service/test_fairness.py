@@ -229,20 +229,20 @@ PROBED = {"input": FOX, "questions": [TOPIC], "model": "lastword/demo-organism"}
 
 def test_a_short_request_runs_between_the_chunks_of_a_long_text(chunked, model):
     held = chunked(tracer(prefix_cache=64))
-    with running(held) as served, ThreadPoolExecutor(3) as pool:
-        long = pool.submit(served.client.post, "/v1/correct", json=LONG)
-        served.wait_for(lambda: held.busy)
-        other = LONG | {"prompt": LONG["prompt"][3:], "id": "other"}
-        later = pool.submit(served.client.post, "/v1/correct", json=other)
-        served.wait_for(lambda: served.service.line.waiting == 1)
-        short = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "short"})
-        served.wait_for(lambda: served.service.line.waiting == 2)
+    other = LONG | {"prompt": LONG["prompt"][3:], "id": "other"}
+    bodies = [BODY | {"id": "first"}, LONG, other, BODY | {"id": "short"}]
+    with running(held) as served, ThreadPoolExecutor(4) as pool:
+        sent = []
+        for place, body in enumerate(bodies):
+            sent.append(pool.submit(served.client.post, "/v1/correct", json=body))
+            served.wait_for(lambda n=place: held.busy and served.service.line.waiting == n)
         held.go.set()
-        assert short.result().status_code == later.result().status_code == 200
-        scores = long.result().json()["scores"]
+        assert [one.result().status_code for one in sent] == [200] * 4
+        scores = sent[1].result().json()["scores"]
         assert served.service.passes.chunks.rate > 0
     read = [["chunk"]] * 3  # of one text after the other
-    assert held.groups == [["chunk"], ["short"], *read[1:], ["long"], *read, ["other"]]
+    rest = [*read[1:], ["long"], *read, ["other"]]
+    assert held.groups == [["first"], ["chunk"], ["short"], *rest]
     expected = model.correct(LONG["prompt"], LONG["candidates"])
     assert scores == pytest.approx(expected.scores.tolist(), abs=1e-5)
 

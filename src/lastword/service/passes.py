@@ -41,10 +41,9 @@ class Passes:
         Long ones are read one after the other: together, their keys would not fit the cache, and
         short ones would wait for a chunk of each.
         """
-        if self._long is not None and self._long.future.done():
-            self._long = None
-        first = next((o for o in orders if o is self._long or not self._is_long(o)), None)
-        first = first or self._long or orders[0]
+        long = self._long if self._long is not None and not self._long.future.done() else None
+        ready = (o for o in orders if long in (None, o) or not self._is_long(o))
+        first = next(ready, long or orders[0])
         if self._is_long(first):
             return [first]
         alike = [o for o in orders if o.kind == first.kind and not self._is_long(o)]
