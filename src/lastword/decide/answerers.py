@@ -71,9 +71,10 @@ class Query:
         return self.answerer.probe
 
     @property
-    def needs_model(self) -> bool:
-        """True if the model's scores are read whatever the states are."""
-        return self.whole or self.probe is None or self.probe.threshold is None
+    def may_need_model(self) -> bool:
+        """True if the model's scores are read only if states do not answer (`needs_model`)."""
+        threshold = None if self.probe is None else self.probe.threshold
+        return self.item is not None and threshold is not None and not self.whole
 
     @property
     def tokens(self) -> int:
@@ -148,6 +149,10 @@ class Answerer:
             one if isinstance(one, NonFiniteError) else self._answer(query, one)
             for query, one in zip(queries, self._decisions(queries), strict=True)
         ]
+
+    def needs_model(self, query: Query, states: States) -> bool:
+        """Return True if the answer of a query needs the model's scores, given its states."""
+        return query.item is not None
 
     def _answer(self, query: Query, decision: Decision) -> Answer:
         raise NotImplementedError
@@ -286,8 +291,7 @@ class ByLinear(Answerer):
 
     def answer(self, queries: Sequence[Query], states: States) -> list[Answer | NonFiniteError]:
         """Return the answer of each query, given the states that they read."""
-        found = np.stack([np.concatenate([states[r] for r in query.reads]) for query in queries])
-        rows = np.nan_to_num(found.astype(np.float64), posinf=0.0, neginf=0.0)
+        rows = _rows(queries, states)
         scores, likeness = self.fit.scores(rows), self.fit.likeness_p(rows)
         asked = [i for i in range(len(queries)) if self._needs_model(queries[i], scores[[i]])]
         read = dict(zip(asked, self._decisions([queries[i] for i in asked]), strict=True))
@@ -300,6 +304,10 @@ class ByLinear(Answerer):
             else:
                 answers.append(self._by_states(query, scores[[i]], decision, float(likeness[i])))
         return answers
+
+    def needs_model(self, query: Query, states: States) -> bool:
+        """Return True if the answer of a query needs the model's scores, given its states."""
+        return self._needs_model(query, self.fit.scores(_rows([query], states)))
 
     def _needs_model(self, query: Query, scores: Float[np.ndarray, "1 classes"]) -> bool:
         if query.scope is None or query.whole or self.fit.stack is not None:
@@ -332,6 +340,11 @@ class ByLinear(Answerer):
                 if best != place and not certain:
                     facts["by"], p = "model", softmax(decision.base_scores)
         return self._probed(query, options, p, **facts)
+
+
+def _rows(queries: Sequence[Query], states: States) -> Float[np.ndarray, "queries features"]:
+    read = np.stack([np.concatenate([states[r] for r in query.reads]) for query in queries])
+    return np.nan_to_num(read.astype(np.float64), posinf=0.0, neginf=0.0)
 
 
 def answers_of(queries: Sequence[Query], known: States) -> list[Answer | NonFiniteError]:

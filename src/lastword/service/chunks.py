@@ -8,12 +8,13 @@ be answered before their deadline.
 import math
 import time
 
-from lastword.decide.answerers import StateRead, States, depths_by_passage
+from lastword.decide.answerers import StateRead, States, depths_by_passage, pooled_once
 from lastword.decide.states import LongText
 from lastword.decide.tracer import Tracer
 from lastword.model.options import LoadOptions
 from lastword.model.prefixes import BLOCK
 from lastword.service.queue import Order
+from lastword.text.tokens import EncodedItem
 
 CHUNK = 256  # tokens on a CPU without others before them: all other requests wait for it
 LEAST = 4 * CHUNK  # tokens that are always tried, so that a slow moment is forgotten
@@ -60,17 +61,37 @@ class Chunks:
         # n + (2 start n + n^2) / 2a = size, for n, with n^2 about size * n.
         return max(BLOCK, int(self.size / (1 + (start + self.size / 2) / self._attended)))
 
+    def ask(self, order: Order) -> bool:
+        """Read the states of probes that may leave the answer to the model.
+
+        Returns True if chunks of its prompt have to be read before the pass that answers.
+        """
+        open_works = [work for work in order.works if work.may_need_model]
+        if order.states is None and any(self._prompts(work.item) for work in open_works):
+            order.states = pooled_once(order.works, self.states(order))
+            for work in open_works:
+                if work.answerer.needs_model(work, order.states):
+                    order.texts = [*(order.texts or ()), *self._prompts(work.item)]
+        return bool(self.unread(order))
+
     def _texts(self, order: Order) -> list[LongText]:
-        items = [work.item for work in order.works if work.needs_model] or [order.encoded]
-        prompts = (prompt for item in items if item is not None for prompt in item.prompts)
-        beginnings = dict.fromkeys(p.branches[0].tokens[: p.branches[0].boundary] for p in prompts)
-        last = self._tracer.profile.depth
-        texts = [LongText(tokens, len(tokens), (last,)) for tokens in beginnings]
-        for (source, passage), depths in depths_by_passage(order.works, {}).items():
-            if source is self._tracer:
-                chosen = tuple(sorted(depths))
-                texts.append(LongText(passage.tokens, passage.start, chosen, passage=passage))
-        return [text for text in texts if self._is_long(len(text.tokens))]
+        items = [work.item for work in order.works if not work.may_need_model] or [order.encoded]
+        prompts = [text for item in items for text in self._prompts(item)]
+        passages = [
+            LongText(passage.tokens, passage.start, tuple(sorted(depths)), passage)
+            for (source, passage), depths in depths_by_passage(order.works, {}).items()
+            if source is self._tracer and self._is_long(len(passage.tokens))
+        ]
+        return [*passages, *prompts]
+
+    def _prompts(self, item: EncodedItem | None) -> list[LongText]:
+        firsts = [prompt.branches[0] for prompt in item.prompts] if item is not None else []
+        depths = (self._tracer.profile.depth,)
+        return [
+            LongText(branch.tokens[: branch.boundary], branch.boundary, depths)
+            for branch in firsts
+            if self._is_long(branch.boundary)
+        ]
 
     def _is_long(self, tokens: int) -> bool:
         prefixes = self._prefixes
@@ -95,8 +116,8 @@ class Chunks:
         return f"{what}: shorten it, or serve with a larger --load prefix_cache"
 
     def states(self, order: Order) -> States:
-        """Return the states of the long texts of an order that probes read."""
-        return {
+        """Return the states of an order that have been read for probes."""
+        return order.states or {
             StateRead(self._tracer, text.passage, depth): state
             for text in order.texts or ()
             if text.passage is not None

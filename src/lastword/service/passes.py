@@ -115,6 +115,8 @@ class Passes:
         works = [work for order in orders for work in order.works]
         items = [order.encoded for order in orders if order.encoded is not None]
         results: Sequence[Any]
+        if self.chunks is not None and any([self.chunks.ask(order) for order in orders]):
+            return {}
         if works:
             states = dict[StateRead, State]()
             for order in orders:

@@ -20,7 +20,7 @@ from functools import partial
 from itertools import islice, zip_longest
 from typing import Any
 
-from lastword.decide.answerers import Query
+from lastword.decide.answerers import Query, States
 from lastword.decide.batch import Scope
 from lastword.decide.states import LongText
 from lastword.errors import TraceError
@@ -36,6 +36,7 @@ class Order:
         encoded: The tokens of the item; None if probes answer the works.
         works: The work of one question, or of those that probes answer; () for a bare item.
         texts: Its texts that are read in chunks; None before its first turn.
+        states: The states of its works, if they decide whether the model reads a long prompt.
         future: The result, from `Line.results` on; if it is cancelled, the order leaves the queue.
     """
 
@@ -45,6 +46,7 @@ class Order:
     scope: Scope | None = None
     works: tuple[Query, ...] = ()
     texts: list[LongText] | None = None
+    states: States | None = None
     since: float = field(default_factory=time.monotonic)
     future: "asyncio.Future[Any]" = field(init=False)
 
