@@ -136,3 +136,16 @@ def test_a_model_in_memory_is_left_alone_and_a_checkpoint_is_laid_out(faster, tm
     for a, b in zip(*(t.correct_many(random_items(3, 3)) for t in (loaded, again)), strict=True):
         assert np.array_equal(a.base_scores, b.base_scores)
     assert loaded.digests != {} and tracer.digests != {}
+
+
+@pytest.mark.parametrize("seconds", [0.7, 1.0])
+def test_the_head_is_laid_out_only_if_that_is_faster(seconds, faster, monkeypatch):
+    monkeypatch.setattr(
+        layout, "_least_seconds", lambda one, rows: seconds if isinstance(one, LaidOut) else 1.0
+    )
+    weight, rows = torch.randn(20, 8), torch.randn(5, 8)
+    pieces = layout.in_pieces(weight, 8)
+    assert {type(piece) for piece in pieces} == {LaidOut if seconds < 1 else nn.Linear}
+    assert [piece.out_features for piece in pieces] == [8, 8, 4]
+    together = torch.cat([piece(rows) for piece in pieces], dim=-1)
+    assert torch.allclose(together, rows @ weight.T, atol=1e-5)

@@ -7,15 +7,14 @@ not make. oneDNN uses them all, but needs the weights in an order of its own.
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 ROWS = 128  # the order of the weights depends on the expected rows; other numbers work too
-# Weights of all blocks. With fewer, products take less time than the code around them.
+# Weights in all. With fewer, products take less time than the code around them.
 _LEAST = 2**23
 _TIMED_ROWS, _ROUNDS, _FASTER = 256, 3, 0.75  # well below 1: a machine chooses alike each time
 
@@ -47,12 +46,16 @@ class LaidOut(nn.Linear):
         destination[f"{prefix}weight"] = self.weight
 
 
-def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return the function that multiplies rows by a float32 weight, laid out once by oneDNN."""
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
-        return lambda rows: F.linear(rows, weight)
-    packed = _pack(weight)
-    return lambda rows: _product(rows, packed, None)
+def in_pieces(weight: Tensor, size: int) -> list[nn.Module]:
+    """Return layers of at most `size` rows of a float32 weight, laid out if that is faster."""
+    layers = [_linear(piece) for piece in weight.split(size)]
+    return [LaidOut(layer) for layer in layers] if _gains(layers) else [*layers]
+
+
+def _linear(weight: Tensor) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    layer.weight = nn.Parameter(weight, requires_grad=False)
+    return layer
 
 
 @torch.inference_mode()
@@ -63,12 +66,7 @@ def lay_out_if_faster(blocks: nn.Module) -> bool:
     soon as it is laid out, so that the weights are in memory once. True if blocks were changed.
     """
     layers = [layer for _, _, layer in _plain_layers(blocks)]
-    if sum(layer.weight.numel() for layer in layers) < _LEAST:
-        return False
-    faster = False
-    with contextlib.suppress(RuntimeError):  # oneDNN may have no kernel for these weights
-        faster = torch.backends.mkldnn.is_available() and _is_faster(layers)
-    if not faster:
+    if not _gains(layers):
         return False
     del layers  # so that each is freed as soon as it is replaced
     for parent, name, layer in _plain_layers(blocks):
@@ -96,6 +94,14 @@ def is_plain(layer: nn.Module) -> bool:
     weight = layer.weight
     plain = weight.dtype == torch.float32 and weight.device.type == "cpu"
     return plain and not layer._forward_pre_hooks
+
+
+def _gains(layers: list[nn.Linear]) -> bool:
+    if sum(layer.weight.numel() for layer in layers) < _LEAST:
+        return False
+    with contextlib.suppress(RuntimeError):  # oneDNN may have no kernel for these weights
+        return torch.backends.mkldnn.is_available() and _is_faster(layers)
+    return False
 
 
 def _is_faster(layers: list[nn.Linear]) -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from lastword.model.layout import is_plain, laid_out
+from lastword.model.layout import in_pieces, is_plain
 from lastword.model.options import HeadDtype
 from lastword.model.parts import Parts, module_device
 from lastword.model.weights.checkpoint import fetched
@@ -32,7 +32,7 @@ _Indices = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 TILE_LOGITS = 3 * 2**21
 TILE_LOGITS_CUDA = 2**26
 STACKED_ROWS = 4096  # rows per call of a head that does not store logits
-PIECE = 2**13  # tokens per piece of the vocabulary on the CPU
+PIECE = 2**12  # tokens per piece of the vocabulary on the CPU
 PIECE_ROWS = 512  # rows per piece, if only log-probabilities are needed
 STRIP_ROWS = 32  # rows that are summed while they are in the core's cache
 # Logits lower than the largest by more nats are raised to this: exp is 25 times slower where it
@@ -238,8 +238,7 @@ class _Output(tuple[Tensor]):
 class _Float32Head(nn.Module):
     """A head with logits in float32, also inside the product (method, section 2).
 
-    On the CPU, the weights are converted and laid out for oneDNN's kernels once, in pieces of the
-    vocabulary. A product of few rows then takes two thirds of the time.
+    On the CPU, the weights are converted once, and multiplied in pieces of the vocabulary.
     """
 
     def __init__(self, head: nn.Module) -> None:
@@ -252,7 +251,7 @@ class _Float32Head(nn.Module):
             lambda rows: torch.mm(rows.to(weight.dtype), weight.T, out_dtype=torch.float32)
         ]
         if not weight.is_cuda:
-            self._pieces = [laid_out(piece.float()) for piece in weight.split(PIECE)]
+            self._pieces = [*in_pieces(weight.float(), PIECE)]
 
     def forward(self, hidden: Tensor) -> Tensor:
         pieces = list(self._by_piece(hidden.to(self.weight.device).flatten(0, 1)))
