@@ -7,7 +7,8 @@ grows with the evidence that the token gained support across the feature depths 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from functools import reduce
+from itertools import pairwise, product
 from typing import get_args, get_type_hints
 
 import torch
@@ -18,6 +19,7 @@ from torch.nn import functional as F
 from lastword.rule.theta import ScorerTheta, Theta
 from lastword.rule.tile import Logits, Tile
 
+BLOCK = 16  # tokens of which the largest is found first, for the top k
 LogZ = dict[int, Float[Tensor, "rows 1"]]
 
 
@@ -80,7 +82,10 @@ class Scorer:
         omega = self.recurring(logits)
         # All tokens of a row without a recurring one.
         over = omega | ~omega.any(dim=-1, keepdim=True)
-        h = self.evidence(torch.stack([logits[g] - log_z[g].flatten(1) for g in self.features]))
+        rises = [
+            (logits[b] - logits[a]).sub_(log_z[b] - log_z[a]) for a, b in pairwise(self.features)
+        ]
+        h = self.evidence(rises) if rises else torch.zeros_like(logits[self.last])
         return self.shift(logits), over, _rescale(h, over)
 
     def mix(
@@ -108,23 +113,20 @@ class Scorer:
             votes += top_k(logits[anchor], self.k)
         return votes >= self.quorum
 
-    def evidence(self, p: Float[Tensor, "features rows tokens"]) -> Float[Tensor, "rows tokens"]:
-        """Return h = a_s [slope]+ + a_j [jump]+ + a_c [curv]+ of traces over G, Eq. 11."""
+    def evidence(self, rises: Sequence[Logits]) -> Float[Tensor, "rows tokens"]:
+        """Return h = a_s [slope]+ + a_j [jump]+ + a_c [curv]+, Eq. 11, from a trace's rises."""
         a_s, a_j, a_c = self.theta.weights
-        count = len(p)
-        h = torch.zeros_like(p[0])
-        if count < 2:
-            return h
-        rises = p[1:] - p[:-1]
-        # The least-squares slope. The feature depths count as equal steps x_j = j / (count - 1),
-        # and the sum of (x_j - mean)^2 is count (count + 1) / (12 (count - 1)).
-        slope = torch.zeros_like(h)
-        for j, values in enumerate(p):
-            slope.add_(values, alpha=12 * (j - (count - 1) / 2) / (count * (count + 1)))
-        h += a_s * slope.clamp(min=0)
-        h += a_j * rises.amax(dim=0).clamp(min=0)
+        count = len(rises) + 1
+        # The least-squares slope. The feature depths count as equal steps x_j = (j - 1) / (count -
+        # 1), and the sum of (x_j - mean)^2 is count (count + 1) / (12 (count - 1)).
+        h = torch.zeros_like(rises[0])
+        for j, rise in enumerate(rises, 1):
+            h.add_(rise, alpha=6 * j * (count - j) / (count * (count + 1)))
+        h.clamp_(min=0).mul_(a_s)
+        jump = reduce(torch.maximum, rises)
+        h.add_(jump.clamp(min=0), alpha=a_j)
         if count > 2:  # the mean of second differences telescopes
-            h += a_c * ((rises[-1] - rises[0]) / (count - 2)).clamp(min=0)
+            h.add_((rises[-1] - rises[0]).div_(count - 2).clamp_(min=0), alpha=a_c)
         return h
 
 
@@ -150,21 +152,36 @@ class Variant:
 
 def alpha(theta: ScorerTheta, h: Float[Tensor, "rows tokens"]) -> Float[Tensor, "rows tokens"]:
     """Return alpha = lambda_0 + (1 - lambda_0) sigmoid(gamma_alpha (h~ - 1/2)), Eq. 12."""
-    share = (1 - theta.lambda_0) * torch.sigmoid(theta.gamma_alpha * (h - 0.5))
-    return share + theta.lambda_0 if theta.floor == "anchor" else share
+    share = (h - 0.5).mul_(theta.gamma_alpha).sigmoid_().mul_(1 - theta.lambda_0)
+    return share.add_(theta.lambda_0) if theta.floor == "anchor" else share
 
 
 def top_k(logits: Logits, k: int) -> Bool[Tensor, "rows vocab"]:
     """Return True for the k largest logits per row; ties at the k-th go to the lowest token ids."""
+    if k >= logits.shape[1]:
+        return torch.ones_like(logits, dtype=torch.bool)
     # topk does not define which of tied tokens it returns, so only its threshold is used.
-    threshold = logits.topk(k, dim=-1, sorted=False).values.amin(dim=-1, keepdim=True)
+    largest = _largest(logits, k + 1)
+    threshold = largest[:, k - 1 : k]
     among = logits >= threshold
-    crowded = _rows_where(among.sum(dim=-1, dtype=torch.int32) > k)
+    crowded = _rows_where(largest[:, k] == threshold[:, 0])
     above = logits[crowded] > threshold[crowded]
     level = among[crowded] & ~above
     room = k - above.sum(dim=-1, keepdim=True)
     among[crowded] = above | (level & (level.cumsum(dim=-1, dtype=torch.int32) <= room))
     return among
+
+
+def _largest(logits: Logits, k: int) -> Float[Tensor, "rows k"]:
+    """Return the k largest logits of each row, descending."""
+    # They are in the k blocks with the largest maxima, which are a small part of the vocabulary.
+    count = logits.shape[1] // BLOCK
+    if count <= k:
+        return logits.topk(k, dim=-1).values
+    blocks = logits[:, : count * BLOCK].unflatten(1, (BLOCK, count))
+    best = blocks.amax(dim=1).topk(k, dim=-1, sorted=False).indices
+    found = blocks.gather(2, best[:, None].expand(-1, BLOCK, -1)).flatten(1)
+    return torch.cat([found, logits[:, count * BLOCK :]], dim=1).topk(k, dim=-1).values
 
 
 def answers_at_once(tensor: Tensor) -> bool:
@@ -181,8 +198,10 @@ def _rescale(
     h: Float[Tensor, "rows tokens"], over: Bool[Tensor, "rows tokens"]
 ) -> Float[Tensor, "rows tokens"]:
     """Return h~: h scaled so that its range over `over` is [0, 1], and clipped; 0 if max = min."""
-    low = h.masked_fill(~over, torch.inf).amin(dim=-1, keepdim=True)
-    high = h.masked_fill(~over, -torch.inf).amax(dim=-1, keepdim=True)
+    outside = ~over
+    low = h.masked_fill(outside, torch.inf).amin(dim=-1, keepdim=True)
+    high = h.masked_fill(outside, -torch.inf).amax(dim=-1, keepdim=True)
     spread = high - low
     flat = spread == 0
-    return torch.where(flat, 0.0, (h - low) / torch.where(flat, 1.0, spread)).clamp(0, 1)
+    scaled = (h - low).div_(torch.where(flat, 1.0, spread)).clamp_(0, 1)
+    return scaled.masked_fill_(flat, 0.0)

@@ -17,7 +17,7 @@ Logits = Float[Tensor, "rows vocab"]
 
 # Logits per strip of a tile. On the CPU several tensors of this size fit into a core's cache; on a
 # GPU they are small compared with the tile.
-STRIP_LOGITS = 2**19
+STRIP_LOGITS = 2**18
 STRIP_LOGITS_CUDA = 2**24
 
 
