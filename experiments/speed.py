@@ -15,16 +15,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+from lastword.decide.batch import Read
 from lastword.decide.decider import Decider
 from lastword.decide.tracer import Tracer
 from lastword.lab.benchmarks import find, templates_for
-from lastword.lab.timing import AGAINST, bench
-from lastword.text.forest import Branch
+from lastword.lab.timing import AGAINST, NAMES, bench, ours
+from lastword.model.readout import HiddenStates
+from lastword.text.forest import Branch, build
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded, EncodedItem
 
@@ -52,19 +55,27 @@ class Setup:
 SETUPS = {
     "truthfulqa": Setup("truthfulqa", 0.5),
     "truthfulqa-mix": Setup("truthfulqa", 2.0),
+    "truthfulqa-short": Setup("truthfulqa", 0.5, prompt=60),
     "halueval-qa": Setup("halueval-qa", 2.0),
     "fib": Setup("fib", 2.0),
     "documents": Setup("fib", 2.0, joined=5, prompt=1200),
 }
 # Items of random ids: number, tokens of the prompt, candidates, tokens of a candidate.
-RANDOM = {"one-item": (1, 100, 6, 12)}  # the latency of one call
+RANDOM = {
+    "one-item": (1, 100, 6, 12),  # the latency of one call
+    "short": (6, 60, 5, 10),
+    "short-answers": (6, 60, 5, 3),
+    "long-answers": (3, 60, 5, 30),
+    "long-prompts": (3, 400, 5, 10),
+}
+PASS = 25  # tokens that a pass costs on top of its own
 
 
-def smollm(dtype: torch.dtype) -> LlamaForCausalLM:
-    """Return a random model of SmolLM-135M's shape."""
+def smollm(dtype: torch.dtype, vocabulary: int) -> LlamaForCausalLM:
+    """Return a random model of SmolLM-135M's shape with a vocabulary."""
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=49152,
+        vocab_size=vocabulary,
         hidden_size=576,
         intermediate_size=1536,
         num_hidden_layers=30,
@@ -137,7 +148,7 @@ def tracer_of(options: argparse.Namespace, name: str) -> Tracer:
             prefix_cache=0,
         )
     return Tracer(
-        smollm(getattr(torch, options.dtype)),
+        smollm(getattr(torch, options.dtype), options.vocabulary),
         AutoTokenizer.from_pretrained(options.tokenizer),
         invariant=SETUPS[name].invariant if name in SETUPS else 2.0,
         head_dtype=options.head_dtype,
@@ -147,7 +158,7 @@ def tracer_of(options: argparse.Namespace, name: str) -> Tracer:
 
 def label(options: argparse.Namespace) -> str:
     """Return the model's name for file names."""
-    model = (options.model or "random").rpartition("/")[2]
+    model = (options.model or f"random-{options.vocabulary}").rpartition("/")[2]
     half = "" if options.dtype == "float32" else f"-{options.dtype}"
     return model + half + ("-head-model" if options.head_dtype == "model" else "")
 
@@ -155,9 +166,10 @@ def label(options: argparse.Namespace) -> str:
 def stage(options: argparse.Namespace, name: str) -> dict[str, Any]:
     """Time one set-up."""
     tracer = tracer_of(options, name)
+    items = items_of(name, tracer, options.data, options.limit)
     result = bench(
         Decider(tracer),
-        items_of(name, tracer, options.data, options.limit),
+        items,
         rounds=options.rounds,
         against=options.against or AGAINST,
         clock=CLOCKS[options.clock],
@@ -165,26 +177,53 @@ def stage(options: argparse.Namespace, name: str) -> dict[str, Any]:
     record = {"model": label(options), "setup": name, "dtype": options.dtype}
     record |= {"head_dtype": options.head_dtype, "invariant": tracer.invariant}
     record |= {"clock": options.clock, "threads": torch.get_num_threads(), "rounds": options.rounds}
-    return record | result.to_dict()
+    return record | result.to_dict() | {"predicted": predicted(tracer, items)}
+
+
+def predicted(tracer: Tracer, items: Sequence[EncodedItem]) -> dict[str, float]:
+    """Return our costs over a pass per candidate by the formula of docs/speed.md."""
+    blocks = sum(weights.numel() for weights in tracer.backbone.parts.blocks.parameters())
+    head = tracer.profile.width * tracer.profile.vocabulary
+    groups = [[b for i in g for b in items[i].prompt.branches] for g in tracer.plan(items)]
+    fed = [len(branch.fed) + PASS for group in groups for branch in group]
+    tokens = sum(len(build(group)) + PASS for group in groups)
+    costs = {}
+    for read, name in NAMES.items():
+        reads = head_reads(tracer, items, read)
+        costs[name] = (tokens * blocks + reads * head) / (sum(fed) * (blocks + head))
+    return costs
+
+
+def head_reads(tracer: Tracer, items: Sequence[EncodedItem], mode: Read) -> int:
+    """Return the number of states that the head reads."""
+    read, counts = tracer.readout.read, list[int]()
+
+    def counted(
+        states: HiddenStates, targets: np.ndarray, depths: Sequence[int], *more: Any
+    ) -> Any:
+        counts.append(len(np.unique(states.reads.row[targets])) * len(depths))
+        return read(states, targets, depths, *more)
+
+    with patch.object(tracer.readout, "read", counted):
+        ours(Decider(tracer), items, mode)
+    return sum(counts)
 
 
 def rows(record: dict[str, Any]) -> Iterator[str]:
-    """Yield rows of the table of docs/speed.md: seconds over another's and over ours, and reads."""
-    meters = record["meters"]
-    every = meters["ours, everything read"]["reads"]
+    """Yield rows of a table: seconds over another's, by the formula, and over ours."""
     items = f"{record['setup']}, {record['items']} item" + "s" * (record["items"] > 1)
-    for name, meter in meters.items():
-        read = f"{meter['reads']:,} ({100 * meter['reads'] / every:.0f}%)"
+    for name in NAMES.values():
+        packed = record["seconds"][name] / record["seconds"][NAMES["base"]]
+        formula = f"{record['predicted'][name]:.3f}" if "predicted" in record else "–"
         reading = name.removeprefix("ours, ")
-        packed = record["seconds"][name] / record["seconds"]["ours, base only"]
-        ratios = f"{over(record, name)} | {packed:.2f}"
-        yield f"| {record['model']} | {items} | {reading} | {ratios} | {read} |"
+        ratios = f"{over(record, name)} | {formula} | {packed:.2f}"
+        yield f"| {record['model']} | {items} | {reading} | {ratios} |"
 
 
 def over(record: dict[str, Any], name: str) -> str:
     """Return seconds over those of lm-eval, or of the first other, or a dash if they disagree."""
     seconds, agreement = record["seconds"], record["agreement"]
-    others = [other for other in seconds if other not in record["meters"]]
+    others = [other for other in seconds if other not in NAMES.values()]
     other = "lm-eval hf" if "lm-eval hf" in others else others[0]
     if not record["same_decisions"] or agreement[other] > record["tolerance"]:
         return "–"
@@ -198,6 +237,7 @@ def main() -> None:
     parser.add_argument("--model", help="Name or folder; without it a random one.")
     parser.add_argument("--tokenizer", help="Folder of a tokenizer, for the random model.")
     parser.add_argument("--setup", choices=(*SETUPS, *RANDOM), action="append")
+    parser.add_argument("--vocabulary", type=int, default=49152, help="Of the random model.")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--head-dtype", default="float32", choices=("float32", "model"))
     parser.add_argument("--limit", type=int, default=40)
