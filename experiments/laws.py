@@ -31,6 +31,10 @@ tokens are apart (a probe's text has two tokens before it, which all texts share
 --batches has a probe's states of AG News by the distinct tokens of a batch: CPU seconds over those
 of the default.
 
+--options has one question of 10, 77 and 150 options about a text of BANKING77 and CLINC150: CPU
+seconds of `decide` over one pass of transformers per option, with the same tokens and only the
+option's logits, each the least of the rounds in turns. The log-likelihoods agree first.
+
 --plan has the plan of so many branches of 60 tokens, four an item: CPU seconds, the bytes that it
 takes beside the branches, and the process's peak memory.
 """
@@ -511,6 +515,50 @@ def batches(model: str, data: Path, most: int, rounds: int) -> dict[int, float]:
     return dict(zip(sizes, (least / least[-1]).tolist(), strict=True))
 
 
+TREES = (("banking77", 10), ("banking77", 77), ("clinc150", 150))
+
+
+def trees(model: str, data: Path, rounds: int) -> dict[str, dict[str, float]]:
+    """Return CPU seconds of `decide` by options, and of one pass of transformers per option."""
+    decider = Decider.from_pretrained(model, prefix_cache=0)
+    plain, results = load(LoadOptions(model)).model, dict[str, dict[str, float]]()
+    for name, count in TREES:
+        lines = (data / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()[: rounds + 1]
+        rows = [json.loads(line) for line in lines]
+        question = Choice(rows[0]["instructions"], rows[0]["choices"][:count])
+        ready, seconds, apart = decider.prepare({"q": question}), [], 0.0
+        for row in rows:
+            item: Any = decider.plan(row["input"], ready)[0].item
+            start = process_time()
+            sums = [log_likelihood(plain, branch) for branch in item.prompt.branches]
+            theirs, start = process_time() - start, process_time()
+            decision: Any = decider.decide(row["input"], ready)["q"].decision
+            seconds.append((process_time() - start, theirs))
+            ours = decision.base_scores * item.prompt.candidate_tokens
+            apart = max(apart, float(np.abs(ours - sums).max()))
+        assert apart < 1e-4, apart
+        a, b = map(float, np.min(seconds[1:], axis=0))
+        branches = item.prompt.branches
+        results[f"{count} options of {name}"] = {
+            "tokens": sum(len(b.fed) for b in branches),
+            "distinct tokens": len(build(branches)),
+            "apart": apart,
+            "seconds": a,
+            "a pass per option": b,
+            "ratio": a / b,
+        }
+    return results
+
+
+@torch.inference_mode()
+def log_likelihood(model: Any, branch: Branch) -> float:
+    """Return the sum of log p of a branch's predicted tokens, by one pass of transformers."""
+    targets = torch.tensor(branch.tokens[branch.boundary :])
+    out = model(torch.tensor([branch.fed]), logits_to_keep=len(targets), use_cache=False)
+    log_p = out.logits[0].float().log_softmax(-1)
+    return float(log_p[torch.arange(len(targets)), targets].sum())
+
+
 def planning(count: int) -> dict[str, float]:
     """Return CPU seconds and memory of the plan of so many branches."""
     draw, vocabulary = np.random.default_rng(0), np.arange(49152).astype(object)
@@ -536,8 +584,9 @@ def main() -> None:
     parser.add_argument("--probes", metavar="MODEL", help="Answers of probes over the model's.")
     parser.add_argument("--user", metavar="MODEL", help="A probe's states over a user's.")
     parser.add_argument("--batches", metavar="MODEL", help="A probe's states by tokens of a batch.")
+    parser.add_argument("--options", metavar="MODEL", help="Over a pass per option.")
     parser.add_argument("--plan", type=int, metavar="BRANCHES", help="The plan of so many.")
-    parser.add_argument("--data", type=Path, help="Folder of sets of texts, for --user.")
+    parser.add_argument("--data", type=Path, help="Folder of sets of texts.")
     parser.add_argument("--texts", type=int, default=1000, help="Most of a set, for --user.")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--figure", type=Path)
@@ -548,6 +597,11 @@ def main() -> None:
         return
     if options.batches:
         print(batches(options.batches, options.data, options.texts, options.rounds))
+        return
+    if options.options:
+        text = json.dumps(trees(options.options, options.data, options.rounds), indent=1)
+        (options.out or RESULTS / "laws-options.json").write_text(text + "\n")
+        print(text)
         return
     if options.plan:
         print(planning(options.plan))
