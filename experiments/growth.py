@@ -1,16 +1,20 @@
 """CPU seconds and peak memory of each stage of `lastword try`, by the number of rows.
 
     OMP_NUM_THREADS=1 python experiments/growth.py [--model M] [--rows 1000 2000]
+    OMP_NUM_THREADS=1 python experiments/growth.py --eval [--rows 300 2000 10000]
 
 The texts are synthetic mails: a third are ordinary, the others share one of two signatures. Each
 number of rows runs in a separate process. The exponent of the last two sizes is printed for each
 stage: 1 is linear in the number of rows, 2 quadratic. The result goes to
 experiments/results/growth.MODEL.json.
+
+--eval has `lastword eval` of so many mails instead, and the start of the finished run.
 """
 
 import argparse
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -87,6 +91,29 @@ def measure(model: str, count: int, budget: float) -> dict[str, dict[str, float]
     return stages
 
 
+def evaluation(model: str, count: int) -> list[dict[str, float]]:
+    """Evaluate a model on mails, start it again, and return CPU seconds and peak MB of both."""
+    with tempfile.TemporaryDirectory() as folder:
+        items = Path(folder) / "mails.jsonl"
+        with items.open("w", encoding="utf-8") as file:
+            for row in mails(count):
+                item: dict[str, Any] = {"prompt": f"{row['text']} Team:", "question": row["text"]}
+                item |= {"candidates": [*TEAMS], "truthful": [t == row["label"] for t in TEAMS]}
+                file.write(json.dumps(item) + "\n")
+        command = [sys.executable, "-m", "lastword", "eval", "--model", model, "--out", folder]
+        command += ["--benchmark", f"jsonl:{items}"]
+        return [spent(command) for _ in range(2)]
+
+
+def spent(command: list[str]) -> dict[str, float]:
+    """Run a command, and return its CPU seconds and peak MB."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0, command
+    seconds = round(usage.ru_utime + usage.ru_stime, 2)
+    return {"cpu_s": seconds, "peak_mb": usage.ru_maxrss // 1024}
+
+
 def printed(results: dict[str, dict[str, dict[str, float]]]) -> None:
     """Print per stage CPU seconds and megabytes by rows, and the exponent of the last sizes."""
     sizes = [*results]
@@ -107,10 +134,15 @@ def main() -> None:
     parser.add_argument("--model", default="lastword/demo-organism")
     parser.add_argument("--rows", type=int, nargs="+", default=[1000, 2000, 4000, 8000])
     parser.add_argument("--budget", type=float, default=20.0, help="seconds for other prompts")
+    parser.add_argument("--eval", action="store_true", help="measure `lastword eval` instead")
     parser.add_argument("--one", action="store_true", help="measure one size, and print JSON")
     options = parser.parse_args()
     if options.one:
         print(json.dumps(measure(options.model, options.rows[0], options.budget)))
+        return
+    if options.eval:
+        for count in options.rows:
+            print(count, json.dumps(evaluation(options.model, count)), flush=True)
         return
     results: dict[str, Any] = {}
     for count in options.rows:
