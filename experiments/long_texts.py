@@ -4,33 +4,41 @@
 
 All ask a `lastword serve`, each one request after the other. For each length there is a line with
 the short clients' number of answers, median and 99th percentile without and with the others, the
-statuses of both, and the growth of the service's memory. With `--source FOLDER` the service is that
-of another checkout's `src`. The output is kept in dev/LOG.md.
+statuses of both, and the growth of the service's memory. With `--probe` a probe reads the long
+texts. With `--source FOLDER` the service is that of another checkout's `src`. The output is kept in
+dev/LOG.md.
 """
 
 import argparse
 import os
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Event, Thread
+from typing import Any
 
 import httpx
 import numpy as np
 import psutil
 from serving import serving
 
+from lastword import ProbeClassifier, Tracer
+
 WORDS = "the folk of the north send clay lamps and wool over the cold lake in small boats "
-SHORT = {"text": "Where do the lamps go?", "options": ["north", "south", "over the lake"]}
+SHORT, OPTIONS = "Where do the lamps go?", ["north", "south", "over the lake"]
+TOPIC, TOPICS = "What is it about?", ["animal", "money"]
+LABELLED = ["the red fox runs", "a cat sleeps here", "pay the bill now", "the invoice is late"]
 MEGABYTE = 2**20
 
 
 class Client(Thread):
     """Sends one request after the other until `end` is set."""
 
-    def __init__(self, url: str, text: str, end: Event) -> None:
+    def __init__(self, url: str, text: str, end: Event, probed: str | None = None) -> None:
         super().__init__()
-        self._url, self._text, self._end = url, text, end
+        self._url, self._text, self._end, self._probed = url, text, end, probed
         self.statuses: Counter[str] = Counter()
         self.waits: list[float] = []
 
@@ -39,10 +47,15 @@ class Client(Thread):
         with httpx.Client(base_url=self._url, timeout=120, trust_env=False) as http:
             while not self._end.is_set():
                 text = f"{time.monotonic_ns()} {self._text}"
-                body = {"prompt": text, "candidates": SHORT["options"]}
+                path = "/v1/correct"
+                body: dict[str, Any] = {"prompt": text, "candidates": OPTIONS}
+                if self._probed is not None:
+                    question = {"type": "choice", "instructions": TOPIC, "choices": TOPICS}
+                    body = {"input": text, "questions": [question], "model": self._probed}
+                    path = "/v1/decisions"
                 start = time.monotonic()
                 try:
-                    status = str(http.post("/v1/correct", json=body).status_code)
+                    status = str(http.post(path, json=body).status_code)
                 except httpx.HTTPError as error:
                     status = type(error).__name__
                 self.statuses[status] += 1
@@ -76,19 +89,24 @@ def spans(clients: list[Client]) -> str:
 def measure(url: str, process: psutil.Process, texts: list[str], args: argparse.Namespace) -> None:
     """Print the waits of the short clients without and with those that send the long texts."""
 
-    def clients(end: Event, texts: list[str]) -> list[Client]:
-        return [Client(url, text, end) for text in texts]
-
-    shorts, end = [str(SHORT["text"])] * args.short, Event()
-    quiet = clients(end, shorts)
-    before = run(quiet, end, args.seconds / 2, process)
     end = Event()
-    short, long = clients(end, shorts), clients(end, texts)
+    quiet = [Client(url, SHORT, end) for _ in range(args.short)]
+    before = run(quiet, end, args.seconds / 2, process)
+    end, probed = Event(), args.model if args.probe else None
+    short = [Client(url, SHORT, end) for _ in range(args.short)]
+    long = [Client(url, text, end, probed) for text in texts]
     after = run([*short, *long], end, args.seconds, process)
     print(f"  quiet:  {spans(quiet)}")
     print(f"  beside: {spans(short)}")
     print(f"  long:   {spans(long)}")
     print(f"  memory: {before / MEGABYTE:.0f} MB, then {after / MEGABYTE:.0f} MB", flush=True)
+
+
+def write_probe(model: str, path: Path) -> None:
+    """Write a probe for the topic of a text."""
+    labels = [TOPICS[0]] * 2 + [TOPICS[1]] * 2
+    tracer = Tracer.from_pretrained(model)
+    ProbeClassifier(tracer, TOPIC).fit(LABELLED, labels).probe_.write(path)
 
 
 def main() -> None:
@@ -98,12 +116,18 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, nargs="+", default=[8000, 3000, 1500])
     parser.add_argument("--short", type=int, default=1, help="number of clients")
     parser.add_argument("--long", type=int, default=1, help="number of clients")
+    parser.add_argument("--probe", action="store_true")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--source", help="folder of another checkout's src")
     args = parser.parse_args()
     if args.source:
         os.environ["PYTHONPATH"] = args.source
-    with serving(args.model) as (url, process):
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        options = list[str]()
+        if args.probe:
+            write_probe(args.model, path := Path(folder) / "topic.probe.safetensors")
+            options = ["--probe", str(path)]
+        url, process = stack.enter_context(serving(args.model, *options))
         for tokens in args.tokens:
             print(f"{tokens} tokens")
             measure(url, process, [WORDS * (tokens // 17)] * args.long, args)

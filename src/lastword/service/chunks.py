@@ -108,7 +108,7 @@ class Chunks:
         self.rate = rate if self.rate is None else _NEWEST * rate + (1 - _NEWEST) * self.rate
 
     def lack(self, order: Order) -> str | None:
-        """Return why a text of an order cannot be cached, or None."""
+        """Return why a text of an order cannot be cached; None if it can, or before the first."""
         longest = max(len(text.tokens) for text in order.texts or ())
         if self._prefixes is None or longest <= (most := self._prefixes.capacity):
             return None

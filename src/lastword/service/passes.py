@@ -68,13 +68,13 @@ class Passes:
         if order is not self._long and time.monotonic() + 2 * seconds > until:
             what = "other long texts came first, and this one cannot be read before its deadline"
             return {order: Refusal("queue_full", what, retry_after=math.ceil(2 * seconds))}
+        if (lack := self.chunks.lack(order)) is not None:
+            return {order: Refusal("too_many_tokens", lack)}
         self._long = order
         try:
             self.chunks.read(order)
         except BaseException as error:  # as in `run`
             return {order: self._as_refusal(error)}
-        if (lack := self.chunks.lack(order)) is not None:
-            return {order: Refusal("too_many_tokens", lack)}
         late = time.monotonic() + self.chunks.seconds(order) > until
         return {order: self._beyond(sum(len(t.tokens) for t in order.texts))} if late else {}
 
