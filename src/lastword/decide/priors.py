@@ -38,8 +38,8 @@ class Priors:
                 part = scores[start : start + len(prompt.branches)]
                 start += len(part)
                 if prompt is not one.prompt and np.isfinite(part).all():
-                    self._scores[name := _name(prompt)] = part.copy()
-                    self._scores.move_to_end(name)
+                    self._scores.pop(name := _name(prompt), None)  # so that it is the newest
+                    self._scores[name] = part.copy()
         while len(self._scores) > self._most:
             self._scores.popitem(last=False)
 
