@@ -14,7 +14,7 @@ from families import DEPTH, FAMILIES, VOCAB, build, random_items, tokenizer
 from lastword import Decision, Item, Theta, Tracer
 from lastword.decide.batch import Scope
 from lastword.model.weights.invariant import model_invariant
-from lastword.rule.scorer import Scorer
+from lastword.rule.scorer import Scorer, top_k
 from lastword.rule.theta import ScorerTheta
 from lastword.rule.tile import Tile
 from lastword.text.tokens import encode
@@ -238,6 +238,18 @@ def test_t_does_not_wait_for_the_device_and_is_the_same_there(values, monkeypatc
     assert scorer.log_probs(tile("meta")).is_meta  # raises if a value is read
     monkeypatch.setattr("lastword.rule.scorer.answers_at_once", lambda _: False)
     assert scorer.log_probs(tile("cpu")).numpy() == pytest.approx(expected.numpy(), abs=1e-5)
+
+
+@pytest.mark.parametrize("vocabulary", [2_000, 2_013])
+@pytest.mark.parametrize("steps", [1, 1_000_000])  # per unit: few make many ties
+def test_the_top_k_of_a_large_vocabulary(vocabulary, steps):
+    z = torch.randn(30, vocabulary, generator=torch.Generator().manual_seed(0))
+    z = (z * steps).round() / steps
+    z[:5, 100:] = -torch.inf  # masked tokens
+    largest = np.argsort(-z.numpy(), axis=1, kind="stable")[:, :60]  # ties: the lowest id first
+    expected = np.zeros(z.shape, bool)
+    np.put_along_axis(expected, largest, True, axis=1)
+    assert np.array_equal(top_k(z, 60).numpy(), expected)
 
 
 def test_switches_of_the_scorer_change_t():
