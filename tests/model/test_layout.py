@@ -71,6 +71,30 @@ def test_a_laid_out_model_decides_as_before(name, faster):
         assert a.t_scores == pytest.approx(b.t_scores, abs=near)
 
 
+def test_laid_out_layers_meet_few_numbers_of_rows(faster, monkeypatch):
+    model, counts, product = build("llama"), set(), layout._product
+
+    def counted(rows: torch.Tensor, *weights) -> torch.Tensor:
+        counts.add(rows.numel() // rows.shape[-1])
+        return product(rows, *weights)
+
+    lay_out_if_faster(locate(model).blocks)
+    tracer = Tracer(model, tokenizer(), invariant=2.0)
+    monkeypatch.setattr(layout, "_product", counted)
+    for items in range(1, 12):
+        for _ in tracer.correct_many(random_items(items, 3)):
+            pass
+    assert len(counts) > 4 and counts == {*map(layout.rounded, counts)}
+
+
+def test_rows_are_rounded_to_eight_numbers_per_octave():
+    rows = range(1, 4097)
+    rounded = [*map(layout.rounded, rows)]
+    assert all(n <= r < n + max(8, n / 8) for n, r in zip(rows, rounded, strict=True))
+    assert [*map(layout.rounded, rounded)] == rounded
+    assert len({r for r in rounded if 1024 < r <= 2048}) == 8
+
+
 @pytest.mark.parametrize("fault", ["slower", "inexact", "small", "bfloat16", "no kernel"])
 def test_a_model_is_left_alone_if_it_gains_nothing(fault, faster, monkeypatch):
     def refuse(self: LaidOut, rows: torch.Tensor) -> torch.Tensor:

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from lastword.model.layout import LaidOut, rounded
 from lastword.model.parts import (
     WINDOWS,
     Parts,
@@ -74,6 +75,7 @@ class Backbone:
         self.depth, self.context = len(self.parts.blocks), context_length(model.config)
         modules = self.parts.trunk.modules()
         self._ropes = [m for m in modules if hasattr(m, "max_seq_len_cached")]
+        self._laid_out = any(isinstance(m, LaidOut) for m in self.parts.blocks.modules())
         self.lock = _LOCKS.setdefault(self.parts.trunk, threading.RLock())
 
     def on(self, road: Road, prefixes: Prefixes | None = None) -> "Backbone":
@@ -169,9 +171,15 @@ class Backbone:
             row = prefixes.row(forest, self._rope(branches[0]), capture.deepest)
         tile = TILE if capture.caches else TILE_POOLED
         with _forest_attention(self.config, ForestAttention(row, self.attention, tile)):
-            inputs = {"position_ids": self._tensor(forest.positions[None, row.nodes])}
+            count = len(row.nodes)
+            # Tokens at the end, which no node attends to.
+            extra = (0, rounded(count) - count if self._laid_out else 0)
+            ids, positions = (
+                np.pad(x[row.nodes], extra)[None] for x in (forest.tokens, forest.positions)
+            )
             reads = replace(forest.reads, rows=row.rows)
-            states = self._capture(forest.tokens[None, row.nodes], reads, capture, inputs)
+            inputs = {"position_ids": self._tensor(positions)}
+            states = self._capture(ids, reads, capture, inputs)
         if prefixes is not None:
             prefixes.keep(row, capture.deepest)
         return states
@@ -284,7 +292,8 @@ class ForestAttention:
 
         transformers calls this in place of its attention function.
         """
-        key, value = self.row.extend(key, value)
+        count = len(self.row.nodes)
+        key, value = self.row.extend(key[:, :, :count], value[:, :, :count])
         attend = _implementation(module, self.inner)
         outputs = []
         for (a, b), places, mask in self._layout(options.get("sliding_window"), key.device):
@@ -292,6 +301,7 @@ class ForestAttention:
             if self.inner == "eager":  # eager attention adds its mask to the scores
                 mask = torch.where(mask, 0.0, torch.finfo(query.dtype).min).to(query.dtype)
             outputs.append(attend(module, query[:, :, a:b], k, v, mask, **options)[0])
+        outputs.append(outputs[0][:, :1].expand(-1, query.shape[2] - count, -1, -1))
         return torch.cat(outputs, dim=1), None
 
     def _layout(self, window: int | None, device: torch.device) -> Layout:

@@ -15,13 +15,14 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 from transformers.utils import cached_file
 
 from lastword.errors import ModelError, UnsupportedModelError
 from lastword.model import named
-from lastword.model.layout import lay_out_if_faster
+from lastword.model.layout import lay_out_if_faster, rounded
 from lastword.model.loading import device_of, in_one_line
 from lastword.model.options import LoadOptions
 from lastword.model.weights.identity import folder_digests, model_name, text_digest
@@ -91,7 +92,7 @@ class Encoder:
             require_whole(place, loaded, info, _HEADS)
             self.setup = _setup(place, _positions(loaded), self.tokenizer)
         self._model = loaded.eval().to(self._device)
-        lay_out_if_faster(self._model)
+        self._laid_out = lay_out_if_faster(self._model)
         self.place = place
         self.profile = EncoderProfile(config.num_hidden_layers, config.hidden_size)
 
@@ -140,6 +141,9 @@ class Encoder:
         device, padding = self._device, self.tokenizer.pad_token_id or 0
         rows = [torch.tensor(passage.tokens, dtype=torch.long) for passage in passages]
         ids = pad_sequence(rows, batch_first=True, padding_value=padding).to(device)
+        if self._laid_out:
+            length = min(rounded(ids.shape[1]), self.setup.context)
+            ids = pad(ids, (0, length - ids.shape[1]), value=padding)
         spans = torch.tensor([(p.start, len(p.tokens)) for p in passages], device=device)
         place = torch.arange(ids.shape[1], device=device)
         present = place < spans[:, 1:]

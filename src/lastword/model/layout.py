@@ -46,6 +46,15 @@ class LaidOut(nn.Linear):
         destination[f"{prefix}weight"] = self.weight
 
 
+def rounded(rows: int) -> int:
+    """Return at least `rows`, and one of eight numbers between a power of two and the next.
+
+    oneDNN makes kernels of 0.5 MB for each number of rows that a layer meets, and keeps them all.
+    """
+    step = max(8, 1 << max(0, rows.bit_length() - 4))
+    return -(-rows // step) * step
+
+
 def in_pieces(weight: Tensor, size: int) -> list[nn.Module]:
     """Return layers of at most `size` rows of a float32 weight, laid out if that is faster."""
     layers = [_linear(piece) for piece in weight.split(size)]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from lastword.model.layout import in_pieces, is_plain
+from lastword.model.layout import LaidOut, in_pieces, is_plain, rounded
 from lastword.model.options import HeadDtype
 from lastword.model.parts import Parts, module_device
 from lastword.model.weights.checkpoint import fetched
@@ -282,9 +282,11 @@ class _Float32Head(nn.Module):
         return log_z, smallest
 
     def _by_piece(self, rows: Tensor) -> Iterator[Tensor]:
-        start, rows = 0, rows if rows.is_cuda else rows.float()
+        start, count, rows = 0, len(rows), rows if rows.is_cuda else rows.float()
+        if isinstance(self._pieces[0], LaidOut):
+            rows = F.pad(rows, (0, 0, 0, rounded(count) - count))
         for product in self._pieces:
-            logits = product(rows)
+            logits = product(rows)[:count]
             if self.bias is not None:
                 logits = logits + self.bias[start : start + logits.shape[1]]
             start += logits.shape[1]
