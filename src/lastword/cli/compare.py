@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.evaluate import evaluated, read_benchmarks
-from lastword.cli.model import load_decider, load_options
+from lastword.cli.evaluate import evaluated, load_uncached, read_benchmarks
+from lastword.cli.model import load_options
 from lastword.cli.output import say, show_tables
 from lastword.cli.progress import waiting
 
@@ -61,7 +61,7 @@ def compare(
     if not method and (others := {*METHODS} - {name.partition("@")[0] for name in names}):
         left = ", ".join(name for name in METHODS if name in others)
         say(f"lastword: left out, as they go by --method: {left}")
-    decider = load_decider(options)
+    decider = load_uncached(options)
     methods = resolve(names, decider.tracer.facts)
     cell = evaluated(decider, Work(*pair, methods=methods), out).cell
     with waiting("reading records"):

@@ -128,14 +128,14 @@ def evaluate(
         try:
             outcome: RunResult | Exception | None = _finished(model, work, out, shard)
             if outcome is None:
-                decider = decider or _load(model)
+                decider = decider or load_uncached(model)
                 outcome = evaluated(decider, work, out, shard)
         except Exception as error:
             outcome = error
         yield outcome
 
 
-def _load(model: DecideOptions) -> "Decider":
+def load_uncached(model: DecideOptions) -> "Decider":
     """Load a model without a cache of prefixes: the plan puts equal beginnings into one batch."""
     return load_decider(replace(model, prefix_cache=0))
 
@@ -162,7 +162,7 @@ def _on_cluster(
     missing = [work for work, result in zip(works, results, strict=True) if result is None]
     if missing:
         with redirect_stdout(sys.stderr), waiting(f"running {model.label} in Ray workers"):
-            done = iter(evaluate_shards(cluster, partial(_load, model), missing, out))
+            done = iter(evaluate_shards(cluster, partial(load_uncached, model), missing, out))
         results = [_warned(next(done)) if result is None else result for result in results]
     return [result for result in results if result is not None]
 
