@@ -18,7 +18,7 @@ from lastword.text.tokens import EncodedItem
 
 CHUNK = 256  # tokens on a CPU without others before them: all other requests wait for it
 LEAST = 4 * CHUNK  # tokens that are always tried, so that a slow moment is forgotten
-CACHE_BYTES = 160 * 2**20  # of prefixes on a CPU by default: 3,600 tokens of SmolLM2
+CACHE_BYTES = 144 * 2**20  # of prefixes on a CPU by default: 3,200 tokens of SmolLM2
 _NEWEST = 0.3  # share of the newest chunk in the mean rate
 
 
