@@ -227,8 +227,7 @@ def over(record: dict[str, Any], name: str) -> str:
     other = "lm-eval hf" if "lm-eval hf" in others else others[0]
     if not record["same_decisions"] or agreement[other] > record["tolerance"]:
         return "–"
-    named = "" if other == "lm-eval hf" else f" of {other}"
-    return f"{seconds[name] / seconds[other]:.3f}{named}"
+    return f"{seconds[name] / seconds[other]:.3f}"
 
 
 def main() -> None:
