@@ -269,6 +269,14 @@ def test_a_short_request_runs_between_the_chunks_that_a_probe_reads(chunked, top
     assert p == pytest.approx([*expected], abs=1e-7)
 
 
+def test_many_questions_of_probes_have_several_passes(demo):
+    demo.tracer.batch_tokens = 100
+    with running(held := Held(demo)) as served:
+        answer = served.client.post("/v1/decisions", json=PROBED | {"questions": [TOPIC] * 4})
+        assert answer.status_code == 200 and len(answer.json()["answers"]) == 4
+    assert len(held.groups) > 1
+
+
 @pytest.mark.parametrize(
     ("path", "body"), [("/v1/correct", BODY | {"prompt": FOX}), ("/v1/decisions", PROBED)]
 )
