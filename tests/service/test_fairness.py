@@ -291,6 +291,15 @@ def test_a_long_text_ends_at_the_next_chunk_if_its_client_leaves(chunked, demo, 
     assert held.groups == [["chunk"], ["short"]]
 
 
+def test_a_batch_of_long_texts_with_more_items_than_a_pass_takes_is_answered(chunked):
+    held = chunked(tracer(prefix_cache=64))
+    held.go.set()
+    items = [LONG | {"prompt": f"w{n} {LONG['prompt']}"} for n in range(10, 14)]
+    with running(held, batch_items=2, deadline_seconds=20.0) as served:
+        answer = served.client.post("/v1/correct/batch", json={"items": items})
+        assert [item.get("error") for item in answer.json()["items"]] == [None] * 4
+
+
 def test_a_text_that_cannot_be_read_in_time_is_refused_with_the_limit(chunked, monkeypatch):
     monkeypatch.setattr(chunks, "LEAST", 32)
     held = chunked(tracer(prefix_cache=64))

@@ -46,7 +46,9 @@ class Passes:
         first = next(ready, long or orders[0])
         if self._is_long(first):
             return [first]
-        alike = [o for o in orders if o.kind == first.kind and not self._is_long(o)]
+        # The long order may not be among the next ones.
+        others = (o for o in orders if o is not first and o.kind == first.kind)
+        alike = [first, *(o for o in others if not self._is_long(o))]
         limit = self.probe_tokens if first.encoded is None else TARGETS
         count = sum(cost <= limit for cost in accumulate(order.cost for order in alike))
         alike = alike[: max(count, 1)]
