@@ -313,6 +313,14 @@ def test_a_text_that_cannot_be_read_in_time_is_refused_with_the_limit(chunked, m
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
 
 
+def test_a_text_is_tried_after_a_slow_moment(chunked):
+    held = chunked(tracer(prefix_cache=64))
+    held.go.set()
+    with running(held, deadline_seconds=20.0) as served:
+        served.service.passes.chunks.rate = 1.0
+        assert served.client.post("/v1/correct", json=LONG).status_code == 200
+
+
 def test_a_text_that_waited_too_long_for_others_is_refused_at_its_turn(chunked):
     held = chunked(tracer(prefix_cache=64))
     with running(held, deadline_seconds=20.0) as served, ThreadPoolExecutor(2) as pool:
