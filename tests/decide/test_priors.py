@@ -1,10 +1,13 @@
 """Scores without the input, which come back with the next text about the same questions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from lastword import Choice, Decider
 from lastword.decide.priors import Priors
+from lastword.errors import NonFiniteError
 
 QUESTIONS = {
     "goods": Choice(
@@ -49,6 +52,22 @@ def test_a_model_that_may_change_is_always_read(monkeypatch):
     counts = computed(decider, monkeypatch)
     for text in (FIRST, SECOND):
         decider.decide(text, QUESTIONS)
+    assert counts == [12, 12]
+
+
+def test_a_prompt_whose_logits_are_not_finite_is_read_again(monkeypatch):
+    """A score is finite if only other tokens of its rows have a logit that is not."""
+    decider = Decider.demo(correction="pmi@0.5")
+    read, last = decider.tracer.readout.read, decider.tracer.profile.depth
+
+    def masked(states, targets, *rest):
+        return replace(read(states, targets, *rest), faults=np.full(len(targets), last))
+
+    monkeypatch.setattr(decider.tracer.readout, "read", masked)
+    counts = computed(decider, monkeypatch)
+    for text in (FIRST, SECOND):
+        with pytest.raises(NonFiniteError):
+            decider.decide(text, QUESTIONS)
     assert counts == [12, 12]
 
 

@@ -115,8 +115,8 @@ class Batch:
 
     @property
     def base_scores(self) -> ByBranch:
-        """b of each branch; nan if unread."""
-        return self._scores[:, self.depth]
+        """b of each branch; nan if unread, or if a logit is not finite."""
+        return np.where(self.faults < 0, self._scores[:, self.depth], np.nan)
 
     def trajectory(self, item: int) -> Trajectory:
         """Return S and t of an item, as far as they have been read."""
