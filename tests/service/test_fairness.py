@@ -269,12 +269,16 @@ def test_a_short_request_runs_between_the_chunks_that_a_probe_reads(chunked, top
     assert p == pytest.approx([*expected], abs=1e-7)
 
 
-def test_many_questions_of_probes_have_several_passes(demo):
+@pytest.mark.parametrize("distinct", [False, True])
+def test_probes_have_several_passes_only_for_several_prompts(topic, distinct):
+    topics = [TOPIC | {"instructions": f"Topic {n * distinct}?"} for n in range(4)]
+    questions = [Choice(one["instructions"], one["choices"]) for one in topics]
+    demo = Decider.demo(probes=[replace(topic, question=one) for one in dict.fromkeys(questions)])
     demo.tracer.batch_tokens = 100
     with running(held := Held(demo)) as served:
-        answer = served.client.post("/v1/decisions", json=PROBED | {"questions": [TOPIC] * 4})
+        answer = served.client.post("/v1/decisions", json=PROBED | {"questions": topics})
         assert answer.status_code == 200 and len(answer.json()["answers"]) == 4
-    assert len(held.groups) > 1
+    assert (len(held.groups) > 1) == distinct
 
 
 @pytest.mark.parametrize(
