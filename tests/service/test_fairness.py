@@ -304,8 +304,7 @@ def test_a_batch_of_long_texts_with_more_items_than_a_pass_takes_is_answered(chu
         assert [item.get("error") for item in answer.json()["items"]] == [None] * 4
 
 
-def test_a_text_that_cannot_be_read_in_time_is_refused_with_the_limit(chunked, monkeypatch):
-    monkeypatch.setattr(chunks, "LEAST", 32)
+def test_a_text_that_cannot_be_read_in_time_is_refused_with_the_limit(chunked):
     held = chunked(tracer(prefix_cache=64))
     held.go.set()
     with running(held, deadline_seconds=20.0) as served:
@@ -313,15 +312,18 @@ def test_a_text_that_cannot_be_read_in_time_is_refused_with_the_limit(chunked, m
         served.service.passes.chunks.rate = 1.0
         refused = served.client.post("/v1/correct", json=LONG)
         assert refused.status_code == 413 and code_of(refused) == "beyond_deadline"
-        assert "takes about 32" in refused.text
+        assert "takes about 16" in refused.text
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
 
 
-def test_a_text_is_tried_after_a_slow_moment(chunked):
+def test_a_text_is_tried_after_a_slow_moment(chunked, monkeypatch):
+    monkeypatch.setattr(chunks, "FRESH", 0.5)
     held = chunked(tracer(prefix_cache=64))
     held.go.set()
     with running(held, deadline_seconds=20.0) as served:
         served.service.passes.chunks.rate = 1.0
+        assert served.client.post("/v1/correct", json=LONG).status_code == 413
+        served.wait_for(lambda: served.service.passes.chunks.rate is None)
         assert served.client.post("/v1/correct", json=LONG).status_code == 200
 
 

@@ -17,7 +17,7 @@ from lastword.service.queue import Order
 from lastword.text.tokens import EncodedItem
 
 CHUNK = 256  # tokens on a CPU without others before them: all other requests wait for it
-LEAST = 4 * CHUNK  # tokens that are always tried, so that a slow moment is forgotten
+FRESH = 10  # seconds after which a measured speed is forgotten: the machine may have been busy
 CACHE_BYTES = 144 * 2**20  # of prefixes on a CPU by default: 3,200 tokens of SmolLM2
 _NEWEST = 0.3  # share of the newest chunk in the mean rate
 
@@ -25,14 +25,11 @@ _NEWEST = 0.3  # share of the newest chunk in the mean rate
 class Chunks:
     """Reads the texts of orders in chunks; only the model's thread calls most methods.
 
-    A chunk takes as long as `size` tokens without others before them. `rate` is the measured speed,
-    in such tokens per second.
+    A chunk takes as long as `size` tokens without others before them.
     """
 
-    rate: float | None = None
-
     def __init__(self, tracer: Tracer) -> None:
-        self._tracer = tracer
+        self._tracer, self._measured = tracer, (0.0, -math.inf)
         self._backbone, self._prefixes = tracer.backbone, tracer.backbone.prefixes
         self.size, self._on_cpu = tracer.batch_tokens, tracer.profile.device.type == "cpu"
         if self._on_cpu:
@@ -42,6 +39,16 @@ class Chunks:
                 self._prefixes.budget = CACHE_BYTES
         # Attention to so many tokens takes as long as the rest of a block.
         self._attended = 3 * tracer.profile.width
+
+    @property
+    def rate(self) -> float | None:
+        """The speed in tokens without others before them per second; None if it is not known."""
+        rate, since = self._measured
+        return rate if time.monotonic() < since + FRESH else None
+
+    @rate.setter
+    def rate(self, measured: float) -> None:
+        self._measured = measured, time.monotonic()
 
     def unread(self, order: Order) -> list[LongText]:
         """Return the long texts of an order of which a chunk has to be read before its pass."""
@@ -104,8 +111,8 @@ class Chunks:
         begin, text = time.perf_counter(), self.unread(order)[0]
         start, end = text.end, text.end + self._count(text.end)
         text.read(self._tracer, min(end - end % BLOCK, len(text.tokens)))
-        rate = (self._work(text.end) - self._work(start)) / (time.perf_counter() - begin)
-        self.rate = rate if self.rate is None else _NEWEST * rate + (1 - _NEWEST) * self.rate
+        newest = (self._work(text.end) - self._work(start)) / (time.perf_counter() - begin)
+        self.rate = _NEWEST * newest + (1 - _NEWEST) * (self.rate or newest)
 
     def lack(self, order: Order) -> str | None:
         """Return why a text of an order cannot be cached; None if it can, or before the first."""
@@ -125,18 +132,18 @@ class Chunks:
         }
 
     def seconds(self, order: Order) -> float:
-        """Return the predicted time for the rest of an order; 0 before the first chunk."""
-        texts = self.unread(order)
+        """Return the predicted time for the rest of an order; 0 if the speed is not known."""
+        texts, rate = self.unread(order), self.rate
         rest = sum(self._work(len(text.tokens)) - self._work(text.end) for text in texts)
-        return rest / self.rate if self.rate else 0.0
+        return rest / rate if rate else 0.0
 
     def most(self, seconds: float) -> float:
         """Return the number of tokens that are read in this time."""
-        if self.rate is None:
+        if (rate := self.rate) is None:
             return math.inf
         # n + n^2 / 2a = rate * seconds, for n.
         a = self._attended
-        return max(LEAST, a * (math.sqrt(1 + 2 * self.rate * seconds / a) - 1))
+        return max(self.size, a * (math.sqrt(1 + 2 * rate * seconds / a) - 1))
 
     def _work(self, tokens: int) -> float:
         """Return the work of the first tokens of a text, as tokens without others before them."""

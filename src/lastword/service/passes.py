@@ -67,9 +67,7 @@ class Passes:
         """Read a chunk of an order's texts; refuse an order whose deadline is too near."""
         assert self.chunks is not None and order.texts is not None
         seconds, until = self.chunks.seconds(order), order.since + self._deadline
-        now = time.monotonic()
-        # One that did not wait is tried, so that a slow moment is forgotten (`LEAST`).
-        if order is not self._long and seconds < now - order.since and now + 2 * seconds > until:
+        if order is not self._long and time.monotonic() + 2 * seconds > until:
             what = "other long texts came first, and this one cannot be read before its deadline"
             return {order: Refusal("queue_full", what, retry_after=math.ceil(2 * seconds))}
         if (lack := self.chunks.lack(order)) is not None:
