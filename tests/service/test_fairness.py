@@ -353,3 +353,17 @@ def test_a_text_that_does_not_fit_the_cache_is_refused_with_the_limit(chunked):
         assert refused.status_code == 422 and code_of(refused) == "too_many_tokens"
         assert "cache holds" in refused.text
     assert held.groups == [["chunk"]]
+
+
+def test_prompts_that_do_not_fit_the_cache_together_are_refused(chunked):
+    """Otherwise the pass that answers would read most of them again, in one piece."""
+    inner = Decider(tracer(prefix_cache=64), correction="contextual")
+    held = chunked(inner)
+    held.go.set()
+    prefixes, body = inner.tracer.backbone.prefixes, LONG | {"content_free": ["w5"]}
+    with running(held) as served:
+        assert served.client.post("/v1/correct", json=body).status_code == 200
+        prefixes.budget = int(prefixes.budget * 100 / prefixes.capacity)  # for 100 tokens
+        free = [f"w{n} {LONG['prompt']}" for n in (10, 11)]
+        refused = served.client.post("/v1/correct", json=LONG | {"content_free": free})
+        assert refused.status_code == 422 and code_of(refused) == "too_many_tokens"

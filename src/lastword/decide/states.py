@@ -41,11 +41,15 @@ class LongText:
     end: int = 0
     sums: Float[np.ndarray, "depths width"] | float = 0.0
 
+    @property
+    def branch(self) -> Branch:
+        """The whole text."""
+        return self._branch(len(self.tokens), min(self.start, len(self.tokens) - 1))
+
     def skip(self, backbone: Backbone) -> None:
         """Skip the tokens whose keys are cached, and whose states are not added."""
         if self.end < self.start:
-            last = min(self.start, len(self.tokens) - 1)
-            cached = backbone.cached(self._branch(len(self.tokens), last), self.depths[-1])
+            cached = backbone.cached(self.branch, self.depths[-1])
             self.end = max(self.end, min(cached, self.start))
 
     def read(self, tracer: Tracer, end: int) -> None:

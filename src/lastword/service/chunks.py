@@ -14,6 +14,7 @@ from lastword.decide.tracer import Tracer
 from lastword.model.options import LoadOptions
 from lastword.model.prefixes import BLOCK
 from lastword.service.queue import Order
+from lastword.text.forest import build
 from lastword.text.tokens import EncodedItem
 
 CHUNK = 256  # tokens on a CPU without others before them: all other requests wait for it
@@ -115,11 +116,14 @@ class Chunks:
         self.rate = _NEWEST * newest + (1 - _NEWEST) * (self.rate or newest)
 
     def lack(self, order: Order) -> str | None:
-        """Return why a text of an order cannot be cached; None if it can, or before the first."""
-        longest = max(len(text.tokens) for text in order.texts or ())
-        if self._prefixes is None or longest <= (most := self._prefixes.capacity):
+        """Return why texts of an order cannot be cached; None if they can, or before the first."""
+        texts = order.texts or ()
+        prompts = [text.branch for text in texts if text.passage is None]  # of one pass
+        passages = [[text.branch] for text in texts if text.passage is not None]
+        tokens = max(len(build(together)) for together in (prompts, *passages) if together)
+        if self._prefixes is None or tokens <= (most := self._prefixes.capacity):
             return None
-        what = f"a text has {longest} tokens, and the service's cache holds {most:.0f}"
+        what = f"the text has {tokens} tokens, and the service's cache holds {most:.0f}"
         return f"{what}: shorten it, or serve with a larger --load prefix_cache"
 
     def states(self, order: Order) -> States:
