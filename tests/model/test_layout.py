@@ -129,21 +129,32 @@ def test_the_weight_can_be_read_and_cannot_be_changed():
         one.weight.zero_()
 
 
-def test_each_weight_is_freed_before_the_next_is_laid_out(faster, monkeypatch):
-    model = build("llama")
-    layers = [m for m in locate(model).blocks.modules() if type(m) is nn.Linear]
-    weights, pack, alive = [weakref.ref(layer.weight) for layer in layers], LaidOut.__init__, []
-    monkeypatch.setattr(layout, "_is_faster", lambda layers: True)
+@pytest.fixture
+def alive(faster, monkeypatch) -> list[int]:
+    """For each layer that is laid out, the number of those whose weight is in memory."""
+    weights, alive, pack = list[weakref.ref[torch.Tensor]](), list[int](), LaidOut.__init__
+
+    def remember(layers: list[nn.Linear]) -> bool:
+        weights.extend(weakref.ref(layer.weight) for layer in layers)
+        return True
 
     def counting(self: LaidOut, layer: nn.Linear) -> None:
         alive.append(sum(weight() is not None for weight in weights))
         pack(self, layer)
 
+    monkeypatch.setattr(layout, "_is_faster", remember)
     monkeypatch.setattr(LaidOut, "__init__", counting)
-    count = len(layers)
-    del layers
-    lay_out_if_faster(locate(model).blocks)
-    assert alive == [*range(count, 0, -1)]
+    return alive
+
+
+def test_each_weight_is_freed_before_the_next_is_laid_out(alive):
+    lay_out_if_faster(locate(build("llama")).blocks)
+    assert alive == [*range(len(alive), 0, -1)] and len(alive) > 1
+
+
+def test_each_piece_of_a_head_is_freed_before_the_next_is_laid_out(alive):
+    layout.in_pieces(torch.randn(20, 8, dtype=torch.bfloat16), 8)
+    assert alive == [3, 2, 1]
 
 
 def test_a_model_in_memory_is_left_alone_and_a_checkpoint_is_laid_out(faster, tmp_path):

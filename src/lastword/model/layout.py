@@ -56,14 +56,19 @@ def rounded(rows: int) -> int:
 
 
 def in_pieces(weight: Tensor, size: int) -> list[nn.Module]:
-    """Return layers of at most `size` rows of a float32 weight, laid out if that is faster."""
-    layers = [_linear(piece) for piece in weight.split(size)]
-    return [LaidOut(layer) for layer in layers] if _gains(layers) else [*layers]
+    """Return float32 layers of at most `size` rows of a weight, laid out if that is faster.
+
+    Each piece is freed as soon as it is laid out, so that the weight is in memory once.
+    """
+    layers = [_in_float32(piece) for piece in weight.split(size)]
+    if not _gains(layers):
+        return [*layers]
+    return [LaidOut(layers.pop(0)) for _ in range(len(layers))]
 
 
-def _linear(weight: Tensor) -> nn.Linear:
+def _in_float32(weight: Tensor) -> nn.Linear:
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
-    layer.weight = nn.Parameter(weight, requires_grad=False)
+    layer.weight = nn.Parameter(weight.float(), requires_grad=False)
     return layer
 
 

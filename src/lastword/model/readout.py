@@ -251,7 +251,7 @@ class _Float32Head(nn.Module):
             lambda rows: torch.mm(rows.to(weight.dtype), weight.T, out_dtype=torch.float32)
         ]
         if not weight.is_cuda:
-            self._pieces = [*in_pieces(weight.float(), PIECE)]
+            self._pieces = [*in_pieces(weight, PIECE)]
 
     def forward(self, hidden: Tensor) -> Tensor:
         pieces = list(self._by_piece(hidden.to(self.weight.device).flatten(0, 1)))
