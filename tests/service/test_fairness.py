@@ -357,7 +357,7 @@ def test_a_text_that_does_not_fit_the_cache_is_refused_with_the_limit(chunked):
 
 def test_prompts_that_do_not_fit_the_cache_together_are_refused(chunked):
     """Otherwise the pass that answers would read most of them again, in one piece."""
-    inner = Decider(tracer(prefix_cache=64), correction="contextual")
+    inner = Decider(tracer(prefix_cache=64, batch_tokens=50), correction="contextual")
     held = chunked(inner)
     held.go.set()
     prefixes, body = inner.tracer.backbone.prefixes, LONG | {"content_free": ["w5"]}

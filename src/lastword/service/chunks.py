@@ -118,11 +118,14 @@ class Chunks:
     def lack(self, order: Order) -> str | None:
         """Return why texts of an order cannot be cached; None if they can, or before the first."""
         texts = order.texts or ()
-        prompts = [text.branch for text in texts if text.passage is None]  # of one pass
-        passages = [[text.branch] for text in texts if text.passage is not None]
-        tokens = max(len(build(together)) for together in (prompts, *passages) if together)
-        if self._prefixes is None or tokens <= (most := self._prefixes.capacity):
+        tokens = max(len(text.tokens) for text in texts)
+        most = math.inf if self._prefixes is None else self._prefixes.capacity
+        # The pass that answers needs the keys of all prompts, and reads a few of them itself.
+        prompts = [text.branch for text in texts if text.passage is None]
+        together = len(build(prompts)) if prompts else 0
+        if tokens <= most and together <= most + self._tracer.batch_tokens:
             return None
+        tokens = max(tokens, together)
         what = f"the text has {tokens} tokens, and the service's cache holds {most:.0f}"
         return f"{what}: shorten it, or serve with a larger --load prefix_cache"
 
