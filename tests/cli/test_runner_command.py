@@ -13,7 +13,9 @@ from families import save
 
 import lastword
 import lastword.cli
+from lastword import Decider
 from lastword.cli import progress
+from lastword.decide.options import DecideOptions
 from lastword.lab.benchmarks.ready import jsonl
 from lastword.lab.evaluation.runner import finished
 from lastword.lab.evaluation.work import Work
@@ -72,6 +74,21 @@ def test_several_models_and_templates_give_one_table(run, models, items, tmp_pat
     row = records[records["benchmark"] == "jsonl:mine@user-bare"].iloc[0]
     assert row["prompt"] == "w1 w10 w3 w2"
     assert list(row["blind_trajectory"][:, -1]) == list(row["blind_scores"])
+
+
+@pytest.mark.parametrize(("more", "size"), [((), 0), (("--load", "prefix_cache=64"), 64)])
+def test_an_evaluation_caches_prefixes_only_if_asked(
+    run, models, items, tmp_path, monkeypatch, more, size
+):
+    sizes = []
+
+    def load(model: DecideOptions) -> Decider:
+        sizes.append(model.prefix_cache)
+        return Decider.from_pretrained(model)
+
+    monkeypatch.setattr("lastword.cli.evaluate.load_decider", load)
+    assert run(*eval_(models[0], items, tmp_path / "runs", *more))[0] == 0
+    assert sizes == [size]
 
 
 AGAIN = """

@@ -136,8 +136,12 @@ def evaluate(
 
 
 def load_uncached(model: DecideOptions) -> "Decider":
-    """Load a model without a cache of prefixes: the plan puts equal beginnings into one batch."""
-    return load_decider(replace(model, prefix_cache=0))
+    """Load a model without a cache of prefixes, unless the user chose its size.
+
+    The plan puts equal beginnings into one batch.
+    """
+    by_default = model.prefix_cache == type(model).prefix_cache
+    return load_decider(replace(model, prefix_cache=0) if by_default else model)
 
 
 def _finished(
