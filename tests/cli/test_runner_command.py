@@ -76,7 +76,10 @@ def test_several_models_and_templates_give_one_table(run, models, items, tmp_pat
     assert list(row["blind_trajectory"][:, -1]) == list(row["blind_scores"])
 
 
-@pytest.mark.parametrize(("more", "size"), [((), 0), (("--load", "prefix_cache=64"), 64)])
+@pytest.mark.parametrize(
+    ("more", "size"),
+    [((), 0), (("--load", "prefix_cache=64"), 64), (("--load", "prefix_cache=256"), 256)],
+)
 def test_an_evaluation_caches_prefixes_only_if_asked(
     run, models, items, tmp_path, monkeypatch, more, size
 ):

@@ -140,8 +140,7 @@ def load_uncached(model: DecideOptions) -> "Decider":
 
     The plan puts equal beginnings into one batch.
     """
-    by_default = model.prefix_cache == type(model).prefix_cache
-    return load_decider(replace(model, prefix_cache=0) if by_default else model)
+    return load_decider(replace(model, prefix_cache=model.prefix_cache or 0))
 
 
 def _finished(

@@ -15,6 +15,7 @@ from lastword.rule.theta import Theta
 
 # Default memory for the states and activations of a batch.
 BATCH_BYTES = 2**29
+PREFIX_CACHE = 256  # MiB
 MOST_BATCH_TOKENS = 8192  # however much memory there is
 
 
@@ -53,8 +54,8 @@ class LanguageModel:
         # The check also calls the model directly, and changes its sliding windows meanwhile.
         with backbone.lock, evaluating(model):
             checked = check_once(backbone, self.readout, options, digest)
-        caches = options.prefix_cache and checked.keeps
-        prefixes = Prefixes(options.prefix_cache * 2**20) if caches else None
+        size = PREFIX_CACHE if options.prefix_cache is None else options.prefix_cache
+        prefixes = Prefixes(size * 2**20) if size and checked.keeps else None
         self.backbone = backbone.on(checked.road, prefixes)
         self.checked = checked
         self.source = source or {"model": options.name}

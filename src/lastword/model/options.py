@@ -52,7 +52,7 @@ class LoadOptions:
         batch_tokens: Maximum number of distinct tokens in a batch. Default: as memory allows, and
             at most 1,024 in a service on a CPU.
         prefix_cache: MiB for repeated beginnings of prompts (a system prompt, a text); 0 stores
-            nothing.
+            nothing. Default: 256, but 0 in evaluations, and 144 in a service on a CPU.
         theta: Constants and switches of the method.
         invariant: I(M), for a model from which it cannot be computed.
         chat: Put prompts into the tokenizer's chat template.
@@ -76,7 +76,7 @@ class LoadOptions:
     quantize: Quantize | None = None
     device_map: str | Mapping[str, object] | None = None
     batch_tokens: Annotated[int, Ge(1)] | None = None
-    prefix_cache: Annotated[int, Ge(0)] = 256
+    prefix_cache: Annotated[int, Ge(0)] | None = None
     theta: "Theta | None" = None
     invariant: float | None = None
     chat: "Chat | None" = None

@@ -11,7 +11,6 @@ import time
 from lastword.decide.answerers import StateRead, States, depths_by_passage, pooled_once
 from lastword.decide.states import LongText
 from lastword.decide.tracer import Tracer
-from lastword.model.options import LoadOptions
 from lastword.model.prefixes import BLOCK
 from lastword.service.queue import Order
 from lastword.text.forest import build
@@ -35,8 +34,7 @@ class Chunks:
         self.size, self._on_cpu = tracer.batch_tokens, tracer.profile.device.type == "cpu"
         if self._on_cpu:
             self.size = CHUNK
-            is_default = tracer.options.prefix_cache == LoadOptions.prefix_cache
-            if self._prefixes is not None and is_default:
+            if self._prefixes is not None and tracer.options.prefix_cache is None:
                 self._prefixes.budget = CACHE_BYTES
         # Attention to so many tokens takes as long as the rest of a block.
         self._attended = 3 * tracer.profile.width
@@ -118,8 +116,8 @@ class Chunks:
     def lack(self, order: Order) -> str | None:
         """Return why texts of an order cannot be cached; None if they can, or before the first."""
         texts = order.texts or ()
-        tokens = max(len(text.tokens) for text in texts)
-        most = math.inf if self._prefixes is None else self._prefixes.capacity
+        assert self._prefixes is not None  # without a cache no text is long
+        tokens, most = max(len(text.tokens) for text in texts), self._prefixes.capacity
         # The pass that answers needs the keys of all prompts, and reads a few of them itself.
         prompts = [text.branch for text in texts if text.passage is None]
         together = len(build(prompts)) if prompts else 0
