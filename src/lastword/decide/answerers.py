@@ -5,7 +5,7 @@ answers many queries in one pass. `pooled_once` reads the states of all probes b
 probes of one text share a forward pass.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -360,6 +360,15 @@ def answers_of(queries: Sequence[Query], known: States) -> list[Answer | NonFini
         some = [queries[place] for place in each]
         answers |= zip(each, some[0].answerer.answer(some, states), strict=True)
     return [answers[place] for place in range(len(queries))]
+
+
+def new_tokens(queries: Sequence[Query]) -> Iterator[int]:
+    """Yield the number of tokens of each query, without passages that one before it reads."""
+    seen = set[Passage]()
+    for query in queries:
+        passages = [read.passage for read in query.reads]
+        yield query.tokens - sum(len(passage.tokens) for passage in passages if passage in seen)
+        seen.update(passages)
 
 
 def depths_by_passage(

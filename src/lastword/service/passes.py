@@ -117,12 +117,13 @@ class Passes:
         works = [work for order in orders for work in order.works]
         items = [order.encoded for order in orders if order.encoded is not None]
         results: Sequence[Any]
-        if self.chunks is not None and any([self.chunks.ask(order) for order in orders]):
-            return {}
-        if works:
-            states = dict[StateRead, State]()
+        states = dict[StateRead, State]()
+        if self.chunks is not None:
+            if any([self.chunks.ask(order) for order in orders]):
+                return {}
             for order in orders:
-                states |= {} if self.chunks is None else self.chunks.states(order)
+                states |= self.chunks.states(order)
+        if works:
             answers = iter(self._decider.answer(works, states))
             results = [_together([next(answers) for _ in order.works]) for order in orders]
         else:

@@ -20,7 +20,7 @@ from functools import partial
 from itertools import islice, zip_longest
 from typing import Any
 
-from lastword.decide.answerers import Query, States
+from lastword.decide.answerers import Query, States, new_tokens
 from lastword.decide.batch import Scope
 from lastword.decide.states import LongText
 from lastword.errors import TraceError
@@ -59,7 +59,7 @@ class Order:
     def cost(self) -> int:
         """The number of tokens for a probe, or of rows that the readout holds for an item."""
         if self.encoded is None or self.scope is None:
-            return sum(work.tokens for work in self.works)
+            return sum(new_tokens(self.works))
         return sum(self.encoded.prompt.candidate_tokens) * (1 + (self.scope.blind == "all"))
 
 

@@ -1,7 +1,7 @@
 """Service: one decider behind a queue, awaited by all dialects and pages."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
@@ -9,7 +9,7 @@ from itertools import accumulate, groupby
 from typing import TypeVar
 
 from lastword.decide.answer import Answer, answered_by
-from lastword.decide.answerers import Query
+from lastword.decide.answerers import Query, new_tokens
 from lastword.decide.decider import Decider
 from lastword.decide.questions_file import read_questions
 from lastword.decide.templates import template_of
@@ -26,7 +26,6 @@ from lastword.service.refusal import Refusal
 from lastword.service.schema import ItemBody, Object
 from lastword.service.settings import Settings
 from lastword.text.items import Item
-from lastword.text.tokens import Passage
 from lastword.version import __version__
 
 Result = TypeVar("Result")
@@ -207,7 +206,7 @@ def _orders(works: Sequence[Query], client: Hashable, batch: bool, most: int) ->
     These share a pass.
     """
     make, orders = partial(Order, client=client, batch=batch), list[Order]()
-    totals = accumulate(_new_tokens(works))
+    totals = accumulate(new_tokens(works))
     parts = zip(works, (total // most for total in totals), strict=True)
     for (probed, _), part in groupby(parts, key=lambda p: (p[0].probe is not None, p[1])):
         group = [work for work, _ in part]
@@ -216,12 +215,3 @@ def _orders(works: Sequence[Query], client: Hashable, batch: bool, most: int) ->
         else:
             orders += [make(works=(w,), encoded=w.item, scope=w.scope) for w in group]
     return orders
-
-
-def _new_tokens(works: Sequence[Query]) -> Iterator[int]:
-    """Yield the number of tokens of each work, without passages that a work before it reads."""
-    seen = set[Passage]()
-    for work in works:
-        passages = [read.passage for read in work.reads]
-        yield work.tokens - sum(len(passage.tokens) for passage in passages if passage in seen)
-        seen.update(passages)
