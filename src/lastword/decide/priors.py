@@ -1,4 +1,4 @@
-"""Priors: scores of options without the input, which come back with each text about a question."""
+"""Priors: scores of a question's options without the input, which are the same for each text."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class Priors:
         self._scores: OrderedDict[bytes, Scores] = OrderedDict()
 
     def of(self, encoded: Sequence[EncodedItem]) -> ByBranch:
-        """Return the score of each branch; nan for those to compute, such as all with the input."""
+        """Return the kept score of each branch; nan if it is not kept, or if the input is in it."""
         return np.concatenate([self._of(one, p) for one in encoded for p in one.prompts])
 
     def _of(self, one: EncodedItem, prompt: Encoded) -> ByBranch:

@@ -116,7 +116,8 @@ class Backbone:
     ) -> Pooled:
         """Return the mean over each branch's read rows, in float32.
 
-        With cached prefixes, means depend on earlier texts by the rounding of their batches.
+        With `caches`, means depend slightly on earlier texts: cached keys have the rounding of the
+        batches that computed them.
         """
         capture = _Capture(tuple(sorted(set(depths))), pools=True, caches=caches)
         states = self._states(branches, capture, padded_tokens)

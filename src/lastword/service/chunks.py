@@ -25,7 +25,8 @@ _NEWEST = 0.3  # share of the newest chunk in the mean rate
 class Chunks:
     """Reads the texts of orders in chunks; only the model's thread calls most methods.
 
-    A chunk takes as long as `size` tokens without others before them.
+    A chunk takes about as long as `size` tokens at the start of a text. Later chunks have fewer
+    tokens, because attention to the tokens before them takes time too.
     """
 
     def __init__(self, tracer: Tracer) -> None:
@@ -41,7 +42,7 @@ class Chunks:
 
     @property
     def rate(self) -> float | None:
-        """The speed in tokens without others before them per second; None if it is not known."""
+        """The speed in tokens per second at the start of a text; None if it is not known."""
         rate, since = self._measured
         return rate if time.monotonic() < since + FRESH else None
 
@@ -70,7 +71,7 @@ class Chunks:
     def ask(self, order: Order) -> bool:
         """Read the states of probes that may leave the answer to the model.
 
-        Returns True if chunks of its prompt have to be read before the pass that answers.
+        Return True if chunks of the order's texts have to be read before the pass that answers.
         """
         open_works = [work for work in order.works if work.may_need_model]
         if order.states is None and any(self._prompts(work.item) for work in open_works):
@@ -114,7 +115,7 @@ class Chunks:
         self.rate = _NEWEST * newest + (1 - _NEWEST) * (self.rate or newest)
 
     def lack(self, order: Order) -> str | None:
-        """Return why texts of an order cannot be cached; None if they can, or before the first."""
+        """Return why an order's texts do not fit the cache; None if they do, or it is empty."""
         texts = order.texts or ()
         assert self._prefixes is not None  # without a cache no text is long
         tokens, most = max(len(text.tokens) for text in texts), self._prefixes.capacity

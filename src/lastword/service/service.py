@@ -201,9 +201,9 @@ class Service(Application):
 
 
 def _orders(works: Sequence[Query], client: Hashable, batch: bool, most: int) -> list[Order]:
-    """Return an order per work, but one for adjacent works of probes with at most so many tokens.
+    """Return the orders of these works.
 
-    These share a pass.
+    Adjacent works of probes share an order of about `most` tokens, and so a pass.
     """
     make, orders = partial(Order, client=client, batch=batch), list[Order]()
     totals = accumulate(new_tokens(works))
